@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from record import print_result
 
-from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations
 from groupwise.agents.environments.contract import Observation, Reply, Transition
 from groupwise.agents.tools.function_tool import tool

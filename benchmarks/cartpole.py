@@ -25,10 +25,10 @@ from rich.progress import track
 
 from groupwise.config import load_config
 from groupwise.control.product import build
+from groupwise.training.batch_source import BatchRows
 from groupwise.training.estimators import Attempts
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
-from groupwise.training.source import BatchRows
 
 SETTINGS = Path(__file__).parent.parent / "examples" / "cartpole.toml"
 

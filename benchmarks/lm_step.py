@@ -235,9 +235,9 @@ class Ours:
         from groupwise.language.loading import load_model
         from groupwise.language.policy import LanguagePolicy
         from groupwise.rewards.scoring import per_attempt
+        from groupwise.training.batch_source import NumberedTasks
         from groupwise.training.learner import Learner
         from groupwise.training.machine import keep_freed_memory
-        from groupwise.training.source import NumberedTasks
         from groupwise.training.token_attempts import rows_of_tokens
         from groupwise.types import Task
 

@@ -29,7 +29,7 @@ from typing import Any
 from record import print_result
 
 from groupwise.sandbox import Bubblewrap, Monty, SandboxLimits, SandboxResult, available
-from groupwise.sandbox.machine import as_nobody, found_interpreter
+from groupwise.sandbox.bubblewrap_command import as_nobody, found_interpreter
 
 PATIENT = SandboxLimits(seconds=30.0, memory_mb=512)
 BRIEF = SandboxLimits(seconds=3.0, memory_mb=512)

@@ -11,7 +11,8 @@ import pytest
 
 from groupwise import products
 from groupwise.cli import run
-from groupwise.config import TrainingConfig, layout
+from groupwise.config import TrainingConfig
+from groupwise.config import setting_names as layout
 from groupwise.errors import ConfigError, ContractError
 from groupwise.products import Metric, Product, broken_rule, find
 

@@ -12,8 +12,6 @@ Open training/loop.py first: the whole algorithm on one screen. docs/architectur
 The names below are imported when they are first used, so that `import groupwise` stays light.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +43,7 @@ _HOMES = {
     "create_run": "groupwise.training.folder",
     "execute": "groupwise.training.session",
     "Learner": "groupwise.training.learner",
-    "GroupSource": "groupwise.training.source",
+    "GroupSource": "groupwise.training.batch_source",
 }
 
 __all__ = ["__version__", *_HOMES]
@@ -63,10 +61,10 @@ if TYPE_CHECKING:
     from groupwise.products import product_of
     from groupwise.rewards.combination import MultiObjectiveRewardFunction
     from groupwise.rewards.function import RewardFunction
+    from groupwise.training.batch_source import GroupSource
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner
     from groupwise.training.session import execute
-    from groupwise.training.source import GroupSource
     from groupwise.types import Batch, Failed, Group, Score, Task, Trajectory
 
 

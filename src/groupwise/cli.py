@@ -3,8 +3,6 @@
 Nothing heavy is imported here. Each command is named by a string and imported when it is called.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -57,11 +55,9 @@ GROUPS = {
     "config": (
         "Show and check settings.",
         {
-            "show": Command(
-                "groupwise.commands.settings:show", "Show settings with all defaults filled in.", "[CONFIG]"
-            ),
-            "check": Command("groupwise.commands.settings:check", "Check a settings file and list every mistake."),
-            "schema": Command("groupwise.commands.settings:schema", "Print the JSON Schema of settings files."),
+            "show": Command("groupwise.commands.config:show", "Show settings with all defaults filled in.", "[CONFIG]"),
+            "check": Command("groupwise.commands.config:check", "Check a settings file and list every mistake."),
+            "schema": Command("groupwise.commands.config:schema", "Print the JSON Schema of settings files."),
         },
     ),
     "keys": (

@@ -15,8 +15,6 @@
 A failed attempt inside a running group is not an exception but a value: `types.Failed`.
 """
 
-from __future__ import annotations
-
 
 class GroupwiseError(Exception):
     """An expected failure: what happened, the value and the limit, and what to do about it."""

@@ -1,7 +1,5 @@
 """Run coroutines from ordinary code: one event loop in a thread of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading

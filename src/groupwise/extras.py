@@ -1,7 +1,5 @@
 """Which extra of the wheel installs which package: the one table behind every "pip install 'groupwise[…]'"."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from groupwise.errors import MissingExtra

@@ -1,7 +1,5 @@
 """One SQLite file: opened, checked and upgraded, and written in transactions from any thread."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Code that the user names in the settings: a module (also from the current folder) or a file. It is trusted."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

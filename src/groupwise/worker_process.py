@@ -1,7 +1,5 @@
 """The child's side of `workers`: frames over a socket, and a loop that answers requests until the parent is gone."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import inspect

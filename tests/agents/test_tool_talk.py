@@ -19,7 +19,7 @@ import torch
 from groupwise.agents.commands import talk as talk_to
 from groupwise.agents.conversation.call_formats import read_reply
 from groupwise.agents.conversation.chat import ChatSession
-from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations
 from groupwise.agents.environments.contract import Observation, Reply, Transition
 from groupwise.agents.settings import AgentConfig

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.cli import run
-from groupwise.reporting.options import patiently
+from groupwise.reporting.command_options import patiently
 from groupwise.workflows.blocks import Activity, Design, Parallel, Sequence
 from groupwise.workflows.document import Document
 from groupwise.workflows.files import write_workflow

@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.config import TrainingConfig, check_config, check_settings, load_config
 from groupwise.config.fields import settings_of
-from groupwise.config.layout import OLD_SHAPE, every_setting, layout_of
+from groupwise.config.setting_names import OLD_SHAPE, every_setting, layout_of
 from groupwise.config.training_config import plain
 from groupwise.errors import ConfigError
 from groupwise.products import PRODUCTS, find

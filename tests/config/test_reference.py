@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.config import check_settings, keywords
-from groupwise.config.layout import every_setting, layout_of
+from groupwise.config import check_settings
+from groupwise.config import flat_names as keywords
 from groupwise.config.reference import config_schema, keywords_module, reference_page
 from groupwise.config.rules import RULES
+from groupwise.config.setting_names import every_setting, layout_of
 from groupwise.config.training_config import TrainingConfig
 from groupwise.products import PRODUCTS
 
@@ -88,7 +89,7 @@ def test_the_committed_page_is_current():
 
 
 def test_the_committed_keywords_are_current():
-    command = "python -m groupwise.config keywords > src/groupwise/config/keywords.py"
+    command = "python -m groupwise.config keywords > src/groupwise/config/flat_names.py"
     assert Path(keywords.__file__).read_text("utf8") == keywords_module(), f"run {command}"
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from groupwise.config import TrainingConfig, check_settings, load_config
 from groupwise.config.fields import Options, Setting
-from groupwise.config.layout import every_setting, layout_of
+from groupwise.config.setting_names import every_setting, layout_of
 from groupwise.products import PRODUCTS, find
 
 SECTIONS, SETTINGS = every_setting().sections, every_setting().settings

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from groupwise.config import LossSettings, TrainingConfig, TrainingProfile, load_config
 from groupwise.config.fields import read_section, settings_of
-from groupwise.config.keywords import SettingNames
-from groupwise.config.layout import PROFILES, every_setting, layout_of
+from groupwise.config.flat_names import SettingNames
 from groupwise.config.rules import RULES, broken_rules, settings_of_rule
+from groupwise.config.setting_names import PROFILES, every_setting, layout_of
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.products import PRODUCTS, find
 

@@ -10,7 +10,12 @@ import torch
 import yaml
 
 from groupwise.cli import run
-from groupwise.designer.correction import (
+from groupwise.designer.declaration import GenerationSettings
+from groupwise.designer.memory import open_memory
+from groupwise.designer.outcome import DesignOutcome
+from groupwise.designer.pipeline import Designer
+from groupwise.designer.policy import GraphPolicy
+from groupwise.designer.prediction_correction import (
     Correction,
     Losses,
     LossWeights,
@@ -22,11 +27,6 @@ from groupwise.designer.correction import (
     predict,
     remember_correction,
 )
-from groupwise.designer.declaration import GenerationSettings
-from groupwise.designer.memory import open_memory
-from groupwise.designer.outcome import DesignOutcome
-from groupwise.designer.pipeline import Designer
-from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.tasks import random_requirements
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation import evaluate

@@ -181,7 +181,7 @@ def test_guessing_keys_is_slowed_down_here_too(serve: Callable[..., Any]) -> Non
 
 def test_a_key_that_is_revoked_ends_its_connections(serve: Callable[..., Any], monkeypatch: Any) -> None:
     monkeypatch.setattr("groupwise.service.keys.FRESH", 0.1)
-    monkeypatch.setattr("groupwise.service.routes.live.FRESH", 0.1)
+    monkeypatch.setattr("groupwise.service.routes.websocket.FRESH", 0.1)
     service = serve()
     with dial(service) as before:  # no key was needed when it came
         assert hear(before)["type"] == "ready"

@@ -19,9 +19,9 @@ from groupwise.control.product import build, critic_values, rows_of_steps
 from groupwise.errors import ConfigError
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rollout.episodes import collect_groups
+from groupwise.training.batch_source import GroupSource, NumberedTasks
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
-from groupwise.training.source import GroupSource, NumberedTasks
 from groupwise.types import Group, Task
 
 Configure = Callable[..., TrainingConfig]

@@ -23,9 +23,9 @@ from groupwise.control.product import frozen_reference
 from groupwise.core import token_entropy, token_logp
 from groupwise.language.policy import ValueHead
 from groupwise.rewards.scoring import per_attempt
+from groupwise.training.batch_source import BatchRows, GroupSource
 from groupwise.training.estimators import Attempts, padded
 from groupwise.training.session import Parts
-from groupwise.training.source import BatchRows, GroupSource
 from groupwise.types import Array, End, Evaluation, Group, Reward, Task, Tensors, Trajectory
 
 VOCABULARY, WIDTH, ANSWER = 32, 32, 5

@@ -1,13 +1,11 @@
 """`Agent`: a language model with its engine, which answers prompts. `MultiTurnAgent` builds on it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.compression import ContextFull
-from groupwise.agents.conversation.frame import Frame
 from groupwise.agents.model_start import load_start
 from groupwise.agents.settings import SAMPLING, AgentConfig
 from groupwise.config import TrainingConfig

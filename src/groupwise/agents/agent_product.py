@@ -1,11 +1,9 @@
 """The agent product: a model learns conversations with an environment. `build` assembles a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.custom_rollout import RolloutScenarios, rollout_for
-from groupwise.agents.conversation.frame import Frame
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations, conversation_tasks
 from groupwise.agents.data.problems import is_correct
 from groupwise.agents.environments.checker import check_conversation_environment
@@ -26,8 +24,8 @@ from groupwise.rewards.function import EnvironmentReward
 from groupwise.rewards.registry import find_reward
 from groupwise.rewards.rules.components import known
 from groupwise.rewards.scoring import RewardScorer
+from groupwise.training.batch_source import NumberedTasks
 from groupwise.training.session import Parts
-from groupwise.training.source import NumberedTasks
 from groupwise.types import Failure, Policy, Reward, Sample, Score, ScoredGroup, Task
 
 __all__ = ["build", "check", "open_run", "prepare"]

@@ -3,8 +3,6 @@
 `WORKER` names the module whose process loads models and answers; nothing here imports torch.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

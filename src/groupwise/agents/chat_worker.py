@@ -4,8 +4,6 @@ A model is loaded when it is first needed; the last few stay loaded, and a run i
 checkpoint.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """`groupwise chat | export | sft | demo`: the commands for language models."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import sys
@@ -19,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.agents.conversation.chat import ChatSession
-from groupwise.agents.conversation.frame import NotPlainText
+from groupwise.agents.conversation.chat_format import NotPlainText
 from groupwise.agents.conversation.turn import Response
 from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
 from groupwise.agents.export import export_run
@@ -30,9 +28,7 @@ from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
 from groupwise.config import AdvantageSettings, LossSettings, TrainingConfig, load_config
 from groupwise.errors import ConfigError, ContractError
 from groupwise.products import product_of
-from groupwise.reporting.history import History
-from groupwise.reporting.live_run import run_events, start_run
-from groupwise.reporting.options import (
+from groupwise.reporting.command_options import (
     RUNS,
     Common,
     Overrides,
@@ -43,6 +39,8 @@ from groupwise.reporting.options import (
     SettingsFile,
     answer,
 )
+from groupwise.reporting.history import History
+from groupwise.reporting.live_run import run_events, start_run
 from groupwise.reporting.report import write_report
 from groupwise.reporting.text import course, curve, printable
 from groupwise.training.folder import create_run, find_run

@@ -3,8 +3,6 @@
 The folder is written under a temporary name, synced and renamed, so it is either complete or absent.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

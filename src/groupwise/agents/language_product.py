@@ -3,8 +3,6 @@
 problems → Completions → groups of answers → reward → training rows
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,9 +22,9 @@ from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.registry import add_reward, find_reward
 from groupwise.rewards.scoring import per_attempt
+from groupwise.training.batch_source import GroupSource, NumberedTasks
 from groupwise.training.estimators import padded
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, NumberedTasks
 from groupwise.training.token_attempts import rows_of_tokens, sampling_seed
 from groupwise.types import Array, End, Group, Policy, Reward, Score, Task, Trajectory
 

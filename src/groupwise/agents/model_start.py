@@ -10,8 +10,6 @@ run's folder `start`. Of a model folder, which may be large, `start.json` keeps 
 to continue on other weights.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import logging

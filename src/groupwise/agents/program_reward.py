@@ -4,8 +4,6 @@ The attempts of a group run together to share the cost of starting a sandbox. On
 reward refuses to be created: code written by a model is never run unprotected.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Sequence

@@ -6,15 +6,13 @@ is that of the negative log-likelihood per token. Supervised runs therefore have
 reports; their reward is the mean probability that the model gives to a token of the right answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from groupwise.agents.agent_product import ConversationEvaluation
-from groupwise.agents.conversation.frame import Frame, special_tokens
+from groupwise.agents.conversation.chat_format import Frame, special_tokens
 from groupwise.agents.conversation.prompts import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problem, Problems

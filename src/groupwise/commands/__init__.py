@@ -8,5 +8,6 @@
     settings               config show, check, schema
     service                serve, keys
 
-Open training.py first. Commands of a product are in its own `commands.py`; shared options in reporting/options.py.
+Open training.py first. Commands of a product are in its own `commands.py`; options that commands share are in
+reporting/command_options.py.
 """

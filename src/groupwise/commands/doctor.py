@@ -1,7 +1,5 @@
 """`groupwise doctor`: is this machine ready, and is there anything to learn with these settings?"""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -24,7 +22,7 @@ from groupwise.errors import GroupwiseError, StorageError
 from groupwise.extras import PACKAGES
 from groupwise.files import write_atomic
 from groupwise.products import product_of
-from groupwise.reporting.options import RUNS, Common, Overrides, RunsDir, answer
+from groupwise.reporting.command_options import RUNS, Common, Overrides, RunsDir, answer
 from groupwise.sandbox import available
 
 MARKS = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "fault": "[red]fault[/red]"}

@@ -1,7 +1,5 @@
 """`groupwise eval`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +11,7 @@ from rich.table import Table
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
-from groupwise.reporting.options import RUNS, Common, RunName, RunsDir, answer
+from groupwise.reporting.command_options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.folder import find_run, read_config
 from groupwise.training.session import Parts

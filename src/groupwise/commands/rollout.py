@@ -1,7 +1,5 @@
 """`groupwise rollout`: sample groups before training, to see whether there is anything to learn."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -12,7 +10,7 @@ from rich.text import Text
 
 from groupwise.config import load_config
 from groupwise.products import product_of
-from groupwise.reporting.options import Common, Overrides, SettingsFile, answer
+from groupwise.reporting.command_options import Common, Overrides, SettingsFile, answer
 from groupwise.training.dry_run import DryRun, dry_run
 from groupwise.training.random_state import seed_everything
 from groupwise.training.session import use_threads

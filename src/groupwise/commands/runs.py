@@ -1,7 +1,5 @@
 """`groupwise runs | show | plot | report`."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,8 +10,8 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from groupwise.errors import RunError
+from groupwise.reporting.command_options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.reporting.history import History
-from groupwise.reporting.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.reporting.summary import runs_table, summary_table
 from groupwise.reporting.text import course, curve, printable
 from groupwise.training.events import read_events

@@ -15,7 +15,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.reporting.options import RUNS, Common, RunsDir, answer
+from groupwise.reporting.command_options import RUNS, Common, RunsDir, answer
 from groupwise.service.settings import ServiceSettings
 
 if TYPE_CHECKING:

@@ -1,14 +1,11 @@
 """`groupwise train | resume | stop`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.errors import RunError
 from groupwise.products import product_of
-from groupwise.reporting.live_run import follow_run, start_run
-from groupwise.reporting.options import (
+from groupwise.reporting.command_options import (
     RUNS,
     Common,
     Overrides,
@@ -19,6 +16,7 @@ from groupwise.reporting.options import (
     SettingsFile,
     answer,
 )
+from groupwise.reporting.live_run import follow_run, start_run
 from groupwise.training.control_file import send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import find_run, inspect_run, read_config

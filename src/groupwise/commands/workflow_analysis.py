@@ -1,7 +1,5 @@
 """`groupwise score | simulate`: how good a workflow is, and how it performs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.errors import ConfigError
-from groupwise.reporting.options import Common, RequirementsFile, WorkflowFile, answer, patiently, say
+from groupwise.reporting.command_options import Common, RequirementsFile, WorkflowFile, answer, patiently, say
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document
 from groupwise.workflows.evaluation import Performance, evaluate

@@ -1,7 +1,5 @@
 """`groupwise check | convert | diff`: what can be done with a workflow file without evaluating it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from groupwise.errors import StorageError
-from groupwise.reporting.options import Common, RequirementsFile, WorkflowFile, answer, say
+from groupwise.reporting.command_options import Common, RequirementsFile, WorkflowFile, answer, say
 from groupwise.workflows.differences import compare_workflows
 from groupwise.workflows.files import write_workflow
 from groupwise.workflows.inspection import Inspection, inspect_workflow, open_workflow

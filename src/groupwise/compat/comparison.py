@@ -1,7 +1,5 @@
 """The seed's face of a comparison: `GRPOvsPPOAnalyzer`, a thin class over `groupwise.control.comparison`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

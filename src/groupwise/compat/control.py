@@ -3,8 +3,6 @@
 A thin layer: groups, weights and advantages come from `core` and `training`, the update from `training.learner`.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,8 +19,8 @@ from groupwise.core.grouping.strategies import HISTORY, Adaptive, Summaries, mak
 from groupwise.core.grouping.weighting import group_sizes, make_weighting
 from groupwise.errors import ContractError
 from groupwise.rewards.function import EnvironmentReward
+from groupwise.training.batch_source import GroupSource, NumberedTasks
 from groupwise.training.learner import Learner
-from groupwise.training.source import GroupSource, NumberedTasks
 from groupwise.types import Array, End, Group, Task, Trajectory
 
 DEFAULTS: Mapping[str, Any] = {

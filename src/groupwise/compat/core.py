@@ -1,7 +1,5 @@
 """The seed documents' names for functions of `groupwise.core`, and one more in JAX, imported when it is called."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from functools import cache
@@ -13,8 +11,8 @@ from torch import Tensor
 
 from groupwise.core.advantages import Baseline, Scale, group_advantages
 from groupwise.core.divergence import entropy_bonus
+from groupwise.core.loss_rules import loss_denominator
 from groupwise.core.losses import policy_loss
-from groupwise.core.rules import loss_denominator
 from groupwise.core.shapes import check_rank, check_shape
 from groupwise.core.tokens import masked_mean, row_lengths, token_entropy, token_logp
 from groupwise.errors import MissingExtra

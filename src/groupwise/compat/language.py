@@ -15,8 +15,6 @@ Departures from the usual way, which tokenises prompt and answer as one text pad
     model → last hidden states [B, T, H] → ValueHead → values [B, T] → GAE
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@
 `run_name` resumes it. The other methods take single steps by hand.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ TRL brings vLLM and multi-machine training. What it does not support (conversati
 per turn, other baselines) is refused by name rather than ignored. docs/trl.md maps the settings.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence

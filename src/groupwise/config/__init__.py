@@ -11,7 +11,6 @@ Open sections.py to see or add a setting; a product's own settings are in its `d
 
 from groupwise.config.fields import Finding, Section, setting
 from groupwise.config.files import apply_overrides, check_config, load_config
-from groupwise.config.layout import TrainingProfile
 from groupwise.config.sections import (
     AdvantageSettings,
     GroupingSettings,
@@ -28,6 +27,7 @@ from groupwise.config.sections import (
     TaskSettings,
     TrainingSettings,
 )
+from groupwise.config.setting_names import TrainingProfile
 from groupwise.config.training_config import TrainingConfig, check_settings
 
 __all__ = [

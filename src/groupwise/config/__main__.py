@@ -1,7 +1,7 @@
 """Write what is generated from the declarations of the settings.
 
 python -m groupwise.config > docs/reference/config.md
-python -m groupwise.config keywords > src/groupwise/config/keywords.py
+python -m groupwise.config keywords > src/groupwise/config/flat_names.py
 """
 
 import sys

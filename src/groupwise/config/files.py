@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from groupwise.config.fields import Finding, Section, quoted, raise_findings
-from groupwise.config.layout import every_setting, resolve
+from groupwise.config.setting_names import every_setting, resolve
 from groupwise.config.training_config import TrainingConfig, check_settings
 from groupwise.errors import ConfigError
 from groupwise.readers import ReadLimits, decoded, load_json, load_toml, load_yaml, read_bytes

@@ -5,8 +5,8 @@ from typing import Any
 
 from groupwise.config.fields import Options, Section, Setting, section_name, settings_of
 from groupwise.config.files import XML_RENAMED
-from groupwise.config.layout import PROFILE, PROFILES, TrainingProfile, every_setting, layout_of, owners_of
 from groupwise.config.rules import RULES
+from groupwise.config.setting_names import PROFILE, PROFILES, TrainingProfile, every_setting, layout_of, owners_of
 from groupwise.config.training_config import plain, toml_value
 from groupwise.products import PRODUCTS, find
 
@@ -50,7 +50,7 @@ def _setting_schema(schema: dict[str, Any], declared: Setting) -> dict[str, Any]
 _KEYWORDS = '''\
 """The flat names of all settings with their types, so that an editor completes `TrainingConfig(…)`.
 
-Written by `python -m groupwise.config keywords > src/groupwise/config/keywords.py`.
+Written by `python -m groupwise.config keywords > src/groupwise/config/flat_names.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ class SettingNames(TypedDict, total=False):
 
 
 def keywords_module() -> str:
-    """The text of config/keywords.py: the settings of our own products."""
+    """The text of config/flat_names.py: the settings of our own products."""
     sections = {name: section for product in PRODUCTS for name, section in layout_of(product).sections.items()}
     lines = []
     for name, section in sections.items():

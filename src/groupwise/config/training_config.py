@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from pydantic import BaseModel, ConfigDict
 
 from groupwise.config.fields import Finding, Options, Section, Setting, quoted, raise_findings, settings_of
-from groupwise.config.keywords import SettingNames
-from groupwise.config.layout import PROFILE, Resolved, TrainingProfile, every_setting, layout_of, owners_of, resolve
+from groupwise.config.flat_names import SettingNames
 from groupwise.config.sections import (
     AdvantageSettings,
     GroupingSettings,
@@ -26,6 +25,15 @@ from groupwise.config.sections import (
     ScoringSettings,
     TaskSettings,
     TrainingSettings,
+)
+from groupwise.config.setting_names import (
+    PROFILE,
+    Resolved,
+    TrainingProfile,
+    every_setting,
+    layout_of,
+    owners_of,
+    resolve,
 )
 from groupwise.products import find
 

@@ -1,7 +1,5 @@
 """`groupwise compare | paper`: compare settings, and repeat the experiments of papers."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,14 +19,14 @@ from groupwise.control.comparison.arms import ABLATIONS, KNOWN_SCALES
 from groupwise.control.comparison.campaign import Entry, available, extras_of, product_module
 from groupwise.control.comparison.campaign import compare as run_entries
 from groupwise.control.papers import PAPERS
-from groupwise.control.papers.finding import PaperFinding
+from groupwise.control.papers.paper_result import PaperFinding
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
 from groupwise.reporting.bench import bench_result
+from groupwise.reporting.command_options import Common, Overrides, answer
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_page import as_json, write_comparison
 from groupwise.reporting.comparison_table import comparison_view, progress_bar
-from groupwise.reporting.options import Common, Overrides, answer
 from groupwise.training.session import use_threads
 
 Words = tuple[str, ...]

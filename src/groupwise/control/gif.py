@@ -1,7 +1,5 @@
 """A greedy episode as a GIF: Gymnasium draws every state, Pillow joins the frames."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

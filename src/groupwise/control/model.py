@@ -9,8 +9,6 @@ A model is a run folder and its policy. Saving zips that folder (settings, event
 loaded in another process acts the same and continues training as if it had never stopped.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 import zipfile

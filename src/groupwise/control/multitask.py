@@ -6,8 +6,6 @@ So rollouts need to know nothing about tasks, evaluation seeds cycle through all
 which share a seed, share a task. Observations end in a one-hot of the task, unless the tasks are levels of one task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

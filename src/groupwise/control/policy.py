@@ -5,8 +5,6 @@ pass over a few dozen observations is mostly overhead and NumPy has a quarter of
 acts through torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise

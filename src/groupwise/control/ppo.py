@@ -13,8 +13,6 @@ What follows GAE is in `training.learner`; what precedes it is here. Deliberate 
   is a reset.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any

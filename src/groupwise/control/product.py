@@ -3,8 +3,6 @@
 seeds → groups of episodes (`Episodes`) → one row per step (`rows_of_steps`) → the common loss and learner
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +26,10 @@ from groupwise.rewards.function import EnvironmentReward
 from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import action_space_of
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
+from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTasks, TaskStream
 from groupwise.training.estimators import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import BatchRows, GroupSource, NumberedTasks, TaskStream
 from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 # Training starts lie above every seed that `run.eval_seed` can name, so no start is both trained and evaluated on.

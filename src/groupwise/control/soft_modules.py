@@ -4,8 +4,6 @@
 routing network that sees state and task decides how to combine them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -26,10 +26,17 @@ from groupwise.core.advantages import (
 from groupwise.core.divergence import ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
 from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
 from groupwise.core.grouping.weighting import group_sizes, make_weighting
+from groupwise.core.loss_rules import LOSSES, LossRule, loss_denominator, loss_rule
 from groupwise.core.losses import PolicyLoss, policy_loss
 from groupwise.core.objectives import mean_square_by_level, zscore
-from groupwise.core.returns import Gae, discounted_returns, explained_variance, gae, group_return_to_go, value_loss
-from groupwise.core.rules import LOSSES, LossRule, loss_denominator, loss_rule
+from groupwise.core.returns_and_gae import (
+    Gae,
+    discounted_returns,
+    explained_variance,
+    gae,
+    group_return_to_go,
+    value_loss,
+)
 from groupwise.core.tokens import (
     masked_mean,
     off_policy_mask,

@@ -3,15 +3,13 @@
 Advantages are computed once over whole groups, before anything is shuffled, split or sharded.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from groupwise.core.returns import discounted_returns
+from groupwise.core.returns_and_gae import discounted_returns
 from groupwise.core.shapes import check_choice, check_rank, check_shape
 
 Baseline: TypeAlias = Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"]

@@ -1,7 +1,5 @@
 """Staying near a reference (KL estimators and their coefficient) and keeping exploring (the entropy bonus)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

@@ -6,15 +6,13 @@ A rule of `rules.LOSSES` chooses the surrogate, the level of the importance rati
 by. The denominator is given and not counted here, so the losses and gradients of micro-batches simply add up.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from groupwise.core.divergence import ReferenceKl, kl_estimate
-from groupwise.core.rules import Aggregation, loss_rule
+from groupwise.core.loss_rules import Aggregation, loss_rule
 from groupwise.core.shapes import as_columns, at_least_float32, check_choice, check_positive, check_rank, check_shape
 from groupwise.core.surrogates import ImportanceLevel, SampledTokens, importance_ratio
 from groupwise.core.tokens import masked_mean, row_lengths

@@ -15,8 +15,6 @@ larger being better; w is [K], at least 0 and not all 0. The first four look at 
 the rows of a group, so their mean over a group says nothing about how good the group is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 

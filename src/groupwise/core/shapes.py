@@ -1,7 +1,5 @@
 """The checks at the top of every function in core: ranks, shapes and names, before any arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

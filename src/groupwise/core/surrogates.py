@@ -4,8 +4,6 @@ A surrogate takes the sampled tokens and its own parameters, and returns the neg
 losses use which surrogate is the table `rules.LOSSES`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -3,8 +3,6 @@
 Logits at t − 1 predict token t. A mask never changes a loss's denominator.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """`groupwise design | feedback | requirements`: from requirements to a workflow, and back from its performance."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -15,14 +13,14 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
-from groupwise.designer import correction
+from groupwise.designer import prediction_correction as correction
 from groupwise.designer.design_call import DesignOptions, DesignReport, design_for
 from groupwise.designer.memory import MEMORY_FILE, open_memory
 from groupwise.designer.outcome import Generation
 from groupwise.designer.report import design_page, show
 from groupwise.designer.text_requirements import requirements_from_text
 from groupwise.errors import ConfigError, StorageError
-from groupwise.reporting.options import Common, answer, patiently, say
+from groupwise.reporting.command_options import Common, answer, patiently, say
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.workflows.document import document_of
 from groupwise.workflows.feasibility import best_cycle_time, contradictions, insist_feasible

@@ -7,8 +7,6 @@ random keys of a search, or the choices of an earlier plan. Whatever it chooses,
 on precedence, exclusion and staffing: units stand in lanes, lanes are parallel within a stage, stages are in sequence.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from groupwise.designer.plans import Chooser, DecisionBatch, Ordering, Plans

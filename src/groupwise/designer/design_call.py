@@ -1,7 +1,5 @@
 """One design call from a requirements file: the options, the call itself, and a report of what it found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace

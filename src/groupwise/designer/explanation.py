@@ -1,7 +1,5 @@
 """A design explained: its baseline, the Pareto-optimal designs, what changed, and why the score changed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace

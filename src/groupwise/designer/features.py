@@ -4,8 +4,6 @@
 features are refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache

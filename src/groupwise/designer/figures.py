@@ -1,7 +1,5 @@
 """The figures of a design report: Pareto front, parts of the score, generations and stages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

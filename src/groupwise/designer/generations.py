@@ -5,8 +5,6 @@ tournaments: some decisions are taken again, by the policy or at random. Elites 
 falls. Where requirements differ from the policy's training data, heuristic designs are tried as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias

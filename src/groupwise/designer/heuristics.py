@@ -6,8 +6,6 @@ A key is a number in [0, 1). A decision takes the legal candidate that its key f
 next and where it is placed belong to the unit, not to the turn: changing one key leaves the other decisions alone.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

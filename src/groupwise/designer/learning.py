@@ -36,9 +36,9 @@ from groupwise.designer.sampling import (
 )
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, score_design
 from groupwise.errors import ConfigError
+from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTasks
 from groupwise.training.estimators import Attempts
 from groupwise.training.learner import Learner
-from groupwise.training.source import BatchRows, GroupSource, NumberedTasks
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import End, Failed, Group, Score, ScoredGroup, Task, Trajectory
 from groupwise.workflows.blocks import Design

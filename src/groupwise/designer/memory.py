@@ -10,8 +10,6 @@ the rest. In a training run a step is one generation of the memory; a checkpoint
 rewinds the memory to it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +26,7 @@ from groupwise.designer.outcome import GenerationMetrics
 from groupwise.designer.problem import DesignProblem, table_order
 from groupwise.designer.sampling import Preference, preference_of_decisions, preference_of_plan
 from groupwise.memory import Experience, MemorySystem, Pattern, Recall
-from groupwise.training.source import GroupSource
+from groupwise.training.batch_source import GroupSource
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import Batch, Score, ScoredGroup
 

@@ -7,8 +7,6 @@ metrics.record(policy.update(candidates, metrics))
 logger.info("Generation metrics: %s", metrics)
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,8 +15,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from groupwise.designer.correction import ErrorAnalysis
 from groupwise.designer.generations import Candidate, Diversity
+from groupwise.designer.prediction_correction import ErrorAnalysis
 from groupwise.designer.tasks import PreparedRequirements, score_design
 from groupwise.errors import ContractError
 from groupwise.workflows.requirements import Requirements

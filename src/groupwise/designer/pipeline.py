@@ -20,19 +20,19 @@ from typing import Any, Self
 import numpy as np
 
 from groupwise.config.sections import ScoringSettings, TrainingSettings
-from groupwise.designer.correction import (
-    Correction,
-    ErrorAnalysis,
-    check_by_simulation,
-    known_correction,
-    remember_correction,
-)
 from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.generations import Candidate, Generations, diversity, pareto_front
 from groupwise.designer.learning import Improvement, LearningPolicy
 from groupwise.designer.memory import Recollection
 from groupwise.designer.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
 from groupwise.designer.policy import GraphPolicy
+from groupwise.designer.prediction_correction import (
+    Correction,
+    ErrorAnalysis,
+    check_by_simulation,
+    known_correction,
+    remember_correction,
+)
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.tasks import PreparedRequirements, control_flow_of
 from groupwise.errors import ConfigError

@@ -1,7 +1,5 @@
 """Plans, decision by decision: what a construction asks, what it records, and the order in which units are placed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Protocol
 

@@ -5,8 +5,6 @@ and the candidate are nodes of the graph, and `known` are the numbers that the c
 Only `known` depends on earlier decisions, and it is recorded, so all log-probabilities of a plan take one pass.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ options do not exclude each other can also be split, so its options are units to
 separate options.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, TypeAlias

@@ -1,7 +1,5 @@
 """The designer product: a graph policy learns from groups of designs for the same requirements."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -18,8 +16,8 @@ from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.report import report_sections
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
 from groupwise.errors import ConfigError
+from groupwise.training.batch_source import NumberedTasks
 from groupwise.training.session import Parts
-from groupwise.training.source import NumberedTasks
 from groupwise.types import Policy, Tensors
 from groupwise.workflows.requirements import Requirements
 

@@ -1,7 +1,5 @@
 """The report of a design call on a terminal and as a page, and what a training run's report shows of its designs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape

@@ -10,8 +10,6 @@ The first is as in discriminant analysis, the second as in naive Bayes; a candid
 "next" and "allocation" are numbered differently in all requirements, so these heads have no number_c.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias

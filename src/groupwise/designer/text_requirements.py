@@ -7,8 +7,6 @@ after that the caller gets the error. The text is data, never instructions: what
 valid set of requirements is refused.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Each request gets a temporary folder for its files. Requirements may name a star
 includes it: a request never makes the service read a file of its machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os

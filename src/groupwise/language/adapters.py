@@ -3,8 +3,6 @@
 Without its adapter, a model is the one it started from, so the reference of a KL term needs no second copy.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,6 @@ with their gradients, go to every member, and the rest of each row is read on to
 gradients equal those of complete rows up to rounding.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable

@@ -5,8 +5,6 @@
 Whatever is wrong with a name, a folder, or a pair of model and tokenizer is refused here, in one sentence.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -11,8 +11,6 @@ This needs the weights of the model's head rather than its output. Whether weigh
 correctly is tried, not assumed: on a few tokens they must give the model's own logits.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Find a model by name (`tiny`, `./model`, `Qwen/Qwen3-0.6B`), and later recognise its weights by a fingerprint."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import importlib

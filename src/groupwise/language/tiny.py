@@ -9,8 +9,6 @@ becomes `<unk>`. A turn is the token of its role, its text, and `<|end|>`, which
 two tokens, so short questions stay short.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

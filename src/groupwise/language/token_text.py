@@ -1,7 +1,5 @@
 """The text of single tokens, as a reader sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Contextual memory: what is known about a family of situations, such as a domain, found by name or by similarity."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Schaul et al. 2016, "Prioritized Experience Replay" (arXiv:1511.05952), proporti
 of the sampling, completely at β = 1; max w is over the whole memory, so a weight does not depend on the other draws.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

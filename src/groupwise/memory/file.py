@@ -1,7 +1,5 @@
 """A memory's SQLite file: locked by one process, upgraded if it is old, set aside if it cannot be used."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Callable

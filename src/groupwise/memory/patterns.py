@@ -3,8 +3,6 @@
 relevance = similarity · weight · factor^(generations since last use / unit)
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ removal too. Rewinding to a generation therefore means deleting the rows after i
 generation. Bodies are JSON in canonical form, so that equal values are equal texts.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import warnings

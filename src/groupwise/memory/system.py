@@ -1,7 +1,5 @@
 """The four memories over one file, as runs use them: what just happened, experiences, patterns, and contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path

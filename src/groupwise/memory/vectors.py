@@ -6,8 +6,6 @@ A decayed weight is always computed from the weight at the last use, never from 
 nothing.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Working memory: the latest activities, in order."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Mapping

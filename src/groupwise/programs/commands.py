@@ -1,7 +1,5 @@
 """`groupwise solve` and `groupwise search`: find a program for one problem, or for many."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +32,7 @@ from groupwise.programs.search.program_search import (
 )
 from groupwise.programs.search.tree import SearchSettings, SearchTree
 from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
-from groupwise.reporting.options import RUNS, Common, RunsDir, answer
+from groupwise.reporting.command_options import RUNS, Common, RunsDir, answer
 from groupwise.reporting.text import printable
 from groupwise.training.folder import find_run
 from groupwise.training.stop_conditions import graceful_stop

@@ -1,7 +1,5 @@
 """The JSON shape of a measured result: what is claimed, how certain it is, and the command that made it."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A figure is drawn once, in light colours. `inline_svg` puts it into a page, wher
 that the same drawing works in light and dark mode. Matplotlib is imported only when a figure is drawn.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The charts of a run's health: the metrics in each, and how to read it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 PHASES = ("rollout", "score", "advantage", "update")

@@ -1,7 +1,5 @@
 """Trainings of several algorithms become one comparison: what each reached, and which differences may be claimed."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """The figures of a comparison: learning curves, intervals, profiles, differences, and time until solved."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A comparison as a folder: one self-contained page, every figure as SVG and PNG with its data, and all numbers."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

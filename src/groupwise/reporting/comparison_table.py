@@ -1,7 +1,5 @@
 """A comparison on the terminal: a table of standings, a line for each pair, and the caveats a reader should know."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

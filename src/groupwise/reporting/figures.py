@@ -1,7 +1,5 @@
 """The figures of a run (learning curve, metric panels, time per step, one group) with their captions and data."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import io

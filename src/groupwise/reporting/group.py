@@ -1,7 +1,5 @@
 """The group of attempts that a report shows, and its figure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence

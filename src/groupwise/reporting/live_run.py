@@ -1,7 +1,5 @@
 """A run that is trained and shown: start one from its settings, follow it to its end, and write its report."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path

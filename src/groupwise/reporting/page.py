@@ -1,7 +1,5 @@
 """The pieces of every page: the frame, figures with their data, collapsible tables."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from html import escape

@@ -5,8 +5,6 @@ run folder (names, messages, settings) is untrusted and escaped. Missing data is
 step has a report too.
 """
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Mapping, Sequence

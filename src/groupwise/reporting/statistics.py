@@ -6,8 +6,6 @@ are those of "Deep Reinforcement Learning at the Edge of the Statistical Precipi
 `benchmarks/statistics_against_rliable.py` checks them against the authors' library.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The numbers that matter, how a run ended, and the terminal tables of one run and of all runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

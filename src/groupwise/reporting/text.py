@@ -1,7 +1,5 @@
 """Text for a terminal, a figure or a page: printable strings, durations, and a curve drawn in characters."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What a run's numbers say in words: what was trained, what came of it, what to try next."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from pathlib import Path

@@ -3,8 +3,6 @@
 The three are the environment's own reward, a heuristic on the words, and a reward with a fallback.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Sequence

@@ -12,8 +12,6 @@ Your own can be a class, which is called with the options; an object that is a r
 and its group, which gets the options as keywords; or a function that needs no arguments and returns a reward.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import inspect

@@ -10,8 +10,6 @@ x rises, y falls and the total still rises, beyond chance and by an amount that 
 more of x have less of y. Whether the price is fair is for a person to decide, so the run prints a hint.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tells the author of a vector environment which rules of the contract it breaks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -4,8 +4,6 @@ The checks of every step look at attributes only. Whether numbers are finite is 
 concerns one copy and not the environment.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

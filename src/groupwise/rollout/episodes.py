@@ -3,8 +3,6 @@
 All copies step together until the last one has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import ContractError
 from groupwise.rollout.contract import action_mask_of, action_space_of, check_choice, check_sizes, name_of
-from groupwise.rollout.tape import Tape
+from groupwise.rollout.recording import Tape
 from groupwise.types import Array, Failure, Group, Task, VectorEnvironment
 
 

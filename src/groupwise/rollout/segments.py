@@ -1,7 +1,5 @@
 """Segments of fixed length, for PPO, from copies of an environment that restart one by one as they end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -19,14 +19,12 @@ There are two tiers. Open `monty.py` or `bubblewrap.py` first; in the order data
 Where a machine cannot give a tier, opening it raises with the remedy; nothing falls back to running code in the open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.sandbox.bubblewrap import Bubblewrap, proved_interpreter
+from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult
 from groupwise.sandbox.monty import Monty, monty_library
-from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult
 
 __all__ = [
     "TIERS", "Bubblewrap", "Monty", "SandboxLimits", "SandboxOutcome", "SandboxResult", "available", "open_sandbox",

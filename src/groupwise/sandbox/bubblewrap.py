@@ -16,9 +16,9 @@ from functools import cache, partial
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
+from groupwise.sandbox.bubblewrap_command import Interpreter, found_interpreter
 from groupwise.sandbox.bubblewrap_process import SandboxProcess
-from groupwise.sandbox.machine import Interpreter, found_interpreter
-from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult
+from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult
 from groupwise.sandbox.seccomp import code_filter
 from groupwise.sandbox.source_code import unusable
 from groupwise.sandbox.wire import WireError, dumps

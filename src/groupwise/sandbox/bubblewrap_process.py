@@ -4,8 +4,6 @@ It starts as Python with a few lines (`BOOT`) that read the files in `PARTS` fro
 package is visible inside, and nothing has to be imported from disk.
 """
 
-from __future__ import annotations
-
 import marshal
 import os
 import select
@@ -19,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
-from groupwise.sandbox.machine import Interpreter, command
-from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult, readable
+from groupwise.sandbox.bubblewrap_command import Interpreter, command
+from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult, readable
 from groupwise.sandbox.plain_data import PIECES, fault_of
 from groupwise.sandbox.seccomp import keeper_filter
 from groupwise.sandbox.wire import GONE, LAST, NEXT, WireError, dumps, loads

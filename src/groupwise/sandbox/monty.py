@@ -27,8 +27,8 @@ from typing import Any, TypeAlias
 
 from groupwise.errors import ConfigError, MissingExtra, ResourceError
 from groupwise.event_loop import EventLoop
-from groupwise.sandbox.machine import wall
-from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult, readable
+from groupwise.sandbox.bubblewrap_command import wall
+from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult, readable
 from groupwise.sandbox.plain_data import PIECES, fault_of, read
 from groupwise.sandbox.seccomp import keeper_filter
 from groupwise.sandbox.source_code import called, last_expression, unusable

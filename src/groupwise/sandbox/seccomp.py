@@ -5,8 +5,6 @@ because a filter cannot read its flags, and the C library then falls back to `cl
 x86-64; a call through any other interface of the kernel kills the process.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 An f-string with `!r` is syntax, not a call: whichever names the code redefines, the result is a string.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

@@ -21,8 +21,6 @@ and behind the routes:
     metrics.py       what the service counts about itself
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """The application: all routes behind the guard; `serve` runs it on a port."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -20,7 +18,8 @@ from groupwise.service.guard import Guard, HeaderLimits
 from groupwise.service.keys import Keys
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.refusals import install
-from groupwise.service.routes import chat, jobs, live, page, runs, system, workflows
+from groupwise.service.routes import chat, jobs, page, runs, system, workflows
+from groupwise.service.routes import websocket as live
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.state import ServiceState
 from groupwise.service.tables import Tables

@@ -1,7 +1,5 @@
 """Chat in the service: which models can be chatted with, and past conversations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path

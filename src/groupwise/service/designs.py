@@ -1,7 +1,5 @@
 """Workflows in the service: the worker process behind them, and the designs it has made."""
 
-from __future__ import annotations
-
 import base64
 import json
 import uuid

@@ -1,7 +1,5 @@
 """A run's event log, read incrementally and streamed to many clients, each at its own position."""
 
-from __future__ import annotations
-
 import asyncio
 import bisect
 import itertools

@@ -6,8 +6,6 @@ POST /api/scale                                          admin
 anything else under /api and /v1                         train
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import json

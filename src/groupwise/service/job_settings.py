@@ -1,7 +1,5 @@
 """Turn a training request into the settings of a run."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

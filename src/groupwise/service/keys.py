@@ -5,8 +5,6 @@ scope includes the one before: read < train < admin. A service that only this ma
 first one is created; from then on, or when other machines can reach it, every request needs one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import logging

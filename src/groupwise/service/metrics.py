@@ -1,7 +1,5 @@
 """The service's own metrics, for people (`/api/metrics`) and for Prometheus (`/metrics`)."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque

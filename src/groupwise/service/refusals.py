@@ -1,7 +1,5 @@
 """Every error in one format, with the right HTTP status."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Run folders as the API shows them: lists, events, curves, groups and single attempts."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

@@ -1,7 +1,5 @@
 """Settings of the service: where it listens, where it stores things, and its limits."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 from dataclasses import dataclass

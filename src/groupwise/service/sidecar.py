@@ -3,8 +3,6 @@
 `Sidecar` is the asynchronous face of `groupwise.workers`: requests are answered piece by piece, many at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any

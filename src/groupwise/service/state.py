@@ -1,7 +1,5 @@
 """What the routes share: the parts of the service, created once and closed once, and a cache for callers that poll."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,7 +16,7 @@ from groupwise.service.event_log import Followers
 from groupwise.service.guard import FAILURES_PER_SECOND, Rates
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
-from groupwise.service.live import LiveClient, Topics
+from groupwise.service.live_client import LiveClient, Topics
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.runs import Runs
 from groupwise.service.schemas import ChatRequest

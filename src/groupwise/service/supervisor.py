@@ -1,7 +1,5 @@
 """The supervisor thread: it claims jobs, starts their processes and records how they end."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

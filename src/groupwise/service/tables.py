@@ -1,7 +1,5 @@
 """The service's tables on SQLite or PostgreSQL, and the translation of database errors."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator

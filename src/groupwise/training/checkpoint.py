@@ -5,8 +5,6 @@ file. So a checkpoint is either complete or known to be damaged, whatever happen
 `state.pt` is read with `weights_only=True`: plain values and tensors, never code.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

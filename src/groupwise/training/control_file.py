@@ -5,8 +5,6 @@
 Resuming a run by hand appends `{"op": "resume"}`, which cancels all commands to stop before it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

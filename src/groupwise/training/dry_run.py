@@ -4,8 +4,6 @@ It shows problems before training: groups without spread, truncated or failing a
 and how long a step takes.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import ConfigError
-from groupwise.training.source import GroupSource
+from groupwise.training.batch_source import GroupSource
 from groupwise.training.step_groups import CUT_OFF, zero_spread_share
 from groupwise.types import Failed, Policy, Score, ScoredGroup, Source
 

@@ -7,8 +7,6 @@ subtracted, since a critic that sees the task learns the mean itself; and output
 one output serves all tasks: σ moves slowly instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

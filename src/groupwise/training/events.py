@@ -1,7 +1,5 @@
 """The event log: one JSON object per line, numbered without gaps, append-only between checkpoints."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

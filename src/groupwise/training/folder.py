@@ -1,7 +1,5 @@
 """Run folders from outside: create one, find one, read its settings and its state."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Numbers of a run's log: read safely, and formatted for people."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import fmean

@@ -4,8 +4,6 @@ What strategies and weights learn from batch to batch is part of a checkpoint. T
 replayed with them, in the order of the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

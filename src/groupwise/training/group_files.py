@@ -1,7 +1,5 @@
 """Every attempt of a step, one row each: `groups/<step>.parquet`."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Plain values throughout, so that a checkpoint can store them.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping

@@ -11,8 +11,6 @@ Departures from the papers, all on purpose:
 - actor and critic gradients are clipped separately, so that a large value error cannot starve the policy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@ checkpoint is always a whole number of steps, and a run that is interrupted and 
 way it would have gone.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The machine a run runs on: its description, so that a number can be read years later, and its memory allocator."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

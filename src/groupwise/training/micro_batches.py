@@ -5,8 +5,6 @@ half the rows or tokens: the gradients added up so far are dropped, the rows sta
 for the rest of the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The global random states that a run can depend on, as plain values and tensors."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Any

@@ -8,8 +8,6 @@ An attempt's arrays, names and score are kept, but not its task's payload or its
 the former, and a resumed run must learn from exactly the groups an uninterrupted run would have had.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

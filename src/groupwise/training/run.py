@@ -7,8 +7,6 @@ The event log and the checkpoints are the truth; status.json, env.json and repor
 Resuming goes back to the newest sound checkpoint and drops everything written after it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """A run from outside: start or resume it, watch its events, and leave its folder in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

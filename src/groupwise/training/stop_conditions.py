@@ -1,7 +1,5 @@
 """When to stop: a target, no more improvement, or a person pressing Ctrl-C."""
 
-from __future__ import annotations
-
 import math
 import signal
 import threading

@@ -4,8 +4,6 @@ Column t of an attempt is the token at t, prompt included; the mask is true at t
 are kept as sampled and never made again from text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +13,8 @@ import torch
 from groupwise.language.engine import Sampled
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.token_text import is_special, token_texts
+from groupwise.training.batch_source import BatchRows
 from groupwise.training.estimators import Attempts, padded
-from groupwise.training.source import BatchRows
 from groupwise.types import Array, Batch, End, Task, Trajectory
 
 ENDS = {"stop": End.FINISHED, "length": End.TRUNCATED, "context": End.TRUNCATED, "cancelled": End.CANCELLED}

@@ -6,8 +6,6 @@ guard that may cancel it. A task that calls a graph becomes the block of that gr
 has no block form, and `NotBlocks` names them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

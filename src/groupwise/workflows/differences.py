@@ -4,8 +4,6 @@ If both have a block form, their behaviour is compared: an activity has moved if
 in parallel, exclusive) has changed, however the workflow is drawn. Otherwise nodes and flows are compared.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass

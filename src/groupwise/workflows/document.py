@@ -5,8 +5,6 @@ apart: every block has a split and a join of its own, so that `block_form.lift` 
 more than one activity become a task that calls a separate graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise

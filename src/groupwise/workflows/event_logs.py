@@ -4,8 +4,6 @@ A CSV file has one event per line, with a case, an activity and a time. Columns 
 named by the caller.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -5,8 +5,6 @@ formats: a task joins and splits by and, xor or or, and may cancel others when i
 without work of its own (`silent`). What a file says and a graph has no field for is kept as `Element`s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias

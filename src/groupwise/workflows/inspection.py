@@ -1,7 +1,5 @@
 """Open a workflow from a file of any format (or the start that requirements name), and check it without running it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

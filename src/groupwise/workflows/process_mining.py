@@ -8,8 +8,6 @@ another if it came first in at least `support` of the cases that have both. `not
 whether an observed order is a rule or just a habit.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter, defaultdict

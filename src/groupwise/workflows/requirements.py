@@ -4,8 +4,6 @@
 single currency. A mistake is reported with its place in the file.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self

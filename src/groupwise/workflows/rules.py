@@ -4,8 +4,6 @@ A pair of activities is judged at the block where their paths separate: in a seq
 choice they never both happen. Nothing is simulated; only the deadline needs a design's performance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

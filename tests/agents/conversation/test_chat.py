@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from groupwise.agents.conversation.chat import ChatSession
+from groupwise.agents.conversation.chat_format import NotPlainText
 from groupwise.agents.conversation.compression import ContextFull
-from groupwise.agents.conversation.frame import NotPlainText
 from groupwise.agents.settings import AgentConfig
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, SamplingParams

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.compression import SUMMARY, ContextFull, blocks_of, compress, extract, shorten
-from groupwise.agents.conversation.frame import Frame
 from groupwise.language.tiny import character_tokenizer
 from groupwise.types import Message
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.custom_rollout import (
     AssistantMessage,
     ChatCompletion,
@@ -20,7 +21,6 @@ from groupwise.agents.conversation.custom_rollout import (
     plain_message,
     rows_of_segments,
 )
-from groupwise.agents.conversation.frame import Frame
 from groupwise.agents.conversation.rollouts import ConversationLimits
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, SamplingParams

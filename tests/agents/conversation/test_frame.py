@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from groupwise.agents.conversation.call_formats import read_reply
-from groupwise.agents.conversation.frame import Frame, NotPlainText
+from groupwise.agents.conversation.chat_format import Frame, NotPlainText
 from groupwise.errors import ConfigError
 from groupwise.language.tiny import character_tokenizer
 from groupwise.types import Message

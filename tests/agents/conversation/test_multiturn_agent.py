@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from groupwise import Agent, AgentConfig, MultiTurnAgent
-from groupwise.compat import create_value_function
 from groupwise.agents.conversation.call_formats import read_reply
+from groupwise.agents.conversation.chat_format import Frame, NotPlainText
 from groupwise.agents.conversation.compression import ContextFull
 from groupwise.agents.conversation.dialogues import DialogueDatabase
-from groupwise.agents.conversation.frame import Frame, NotPlainText
 from groupwise.agents.conversation.multiturn_agent import BadMessage, ConversationOver
 from groupwise.agents.conversation.store import ConversationBusy, ConversationNotFound, ConversationStore
 from groupwise.agents.conversation.turn import EXAMPLES, GUIDANCE, TemplateShape, is_note, unanswered_calls
 from groupwise.agents.strategies import UnknownStrategy
 from groupwise.agents.tools.toolbox import Toolbox
+from groupwise.compat import create_value_function
 from groupwise.errors import ContractError
 from groupwise.language.loading import LanguageModel, load_model
 from groupwise.language.tiny import tiny_model

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations
 from groupwise.agents.environments.contract import Environment, Observation, Reply, Transition
 from groupwise.language.engine import Engine, SamplingParams

@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 import transformers
 
-from groupwise.agents.conversation.frame import TextStream
+from groupwise.agents.conversation.chat_format import TextStream
 from groupwise.language.tiny import character_tokenizer
 
 CHARACTERS = character_tokenizer()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.environments.contract import Observation, Reply, ToolCall, Transition
 from groupwise.agents.environments.orders import KINDS, NotPossible, OrderCase, OrderDatabase, Orders, Shop
 from groupwise.agents.warm_start import demonstration_row

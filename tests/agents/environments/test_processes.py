@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.agents.environments.contract import Reply, Transition
-from groupwise.agents.environments.processes import InProcesses
+from groupwise.agents.environments.worker_environments import InProcesses
 from groupwise.errors import ContractError
 from groupwise.types import End, Task
 from groupwise.workers import WorkerLost

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.environments.contract import Reply, ToolCall
 from groupwise.agents.openai.completion import Completion, api_message, finish_reason
 from groupwise.agents.openai.requests import read_request

@@ -8,7 +8,7 @@ import torch
 from groupwise.config import TrainingConfig
 from groupwise.control import product
 from groupwise.control.papers import gpmixture, grpo, pcgrad, softmod
-from groupwise.control.papers.finding import cell, gain, ratio
+from groupwise.control.papers.paper_result import cell, gain, ratio
 from groupwise.control.soft_modules import SoftModules, soft_modules
 
 

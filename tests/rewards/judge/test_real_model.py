@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.openai.completion import Completion
 from groupwise.agents.openai.requests import read_request
 from groupwise.errors import GroupwiseError

@@ -4,8 +4,6 @@ The system turn, the first and the newest turns are kept. Everything between bec
 summariser or made of the most informative sentences. A tool's result always stays with its call.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -12,8 +12,6 @@ earlier call (a shortened history, a second agent) opens another segment: its ow
 advantage.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -31,8 +29,8 @@ from groupwise.agents.openai.requests import read_message
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Sampled
 from groupwise.language.token_text import token_texts
+from groupwise.training.batch_source import BatchRows, Collate
 from groupwise.training.estimators import Attempts, padded
-from groupwise.training.source import BatchRows, Collate
 from groupwise.training.token_attempts import rows_of_tokens
 from groupwise.types import End, Failure, Message, Score, Task, Trajectory
 

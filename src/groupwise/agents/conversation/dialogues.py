@@ -9,8 +9,6 @@ over the distinct words t of the query; f(t, d) counts word t in dialogue d. Sea
 function of yours.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -25,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.agents.conversation.frame import ROLES
+from groupwise.agents.conversation.chat_format import ROLES
 from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.sqlite import Database
 from groupwise.types import Message

@@ -9,8 +9,6 @@ Every turn is stored before and after it is answered (`store`), guided by a stra
 compressed when the model's context is nearly full (`compression`). `turn` runs one turn.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

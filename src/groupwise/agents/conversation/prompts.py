@@ -1,11 +1,9 @@
 """A problem's prompt as tokens, in the model's own chat format, and the checks it must pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from groupwise.agents.conversation.frame import special_tokens, template_refusal
+from groupwise.agents.conversation.chat_format import special_tokens, template_refusal
 from groupwise.agents.data.problems import Problem
 from groupwise.errors import ConfigError
 

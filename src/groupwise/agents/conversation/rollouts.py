@@ -4,8 +4,6 @@ A conversation that waits for its environment, a tool or a user does not hold up
 its own seed, so what an attempt says depends only on the weights, its seed and what it is told.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from groupwise.agents.conversation.frame import ROLES, Frame
+from groupwise.agents.conversation.chat_format import ROLES, Frame
 from groupwise.agents.environments.contract import Environment, Observation, Scenarios, Transition
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained

@@ -4,8 +4,6 @@ A user's message is written before it is answered, and the answer when it is com
 between, the question is there and no partial answer is.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

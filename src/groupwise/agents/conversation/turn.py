@@ -4,16 +4,14 @@ Notes are system messages that the agent writes itself: the strategy's `guidance
 and a `summary` of earlier turns. The kind of a note is its `name`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
+from groupwise.agents.conversation.chat_format import Frame, Utterance
 from groupwise.agents.conversation.compression import shorten
-from groupwise.agents.conversation.frame import Frame, Utterance
 from groupwise.agents.conversation.store import ConversationBusy, ConversationContext, ConversationStore
 from groupwise.agents.environments.contract import Reply
 from groupwise.agents.settings import AgentConfig

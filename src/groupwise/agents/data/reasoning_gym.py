@@ -4,8 +4,6 @@ Its datasets generate problems and grade answers themselves; `task.options` are 
 entire text, or what stands between <answer> and </answer> after the model's reasoning.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import random

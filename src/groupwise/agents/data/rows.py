@@ -3,8 +3,6 @@
 Everything is read at once and kept in memory. Every error names the file and the line.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

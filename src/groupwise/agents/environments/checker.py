@@ -1,7 +1,5 @@
 """Checks whether an environment keeps its contract, before a model ever meets it."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import math
@@ -11,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from groupwise.agents.conversation.call_formats import read_reply
-from groupwise.agents.conversation.frame import ROLES, Frame
+from groupwise.agents.conversation.chat_format import ROLES, Frame
 from groupwise.agents.environments.contract import Environment, Observation, Reply, ToolCall, Transition
 from groupwise.errors import ContractError
 from groupwise.event_loop import EventLoop

@@ -8,8 +8,6 @@
 One object lives through one conversation. `conversation/rollouts.py` runs many at once in one continuous batch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

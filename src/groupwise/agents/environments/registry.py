@@ -8,8 +8,6 @@ python:FILE.py:NAME         your own object, or a function or class that makes o
 python:package.module:NAME  an `async def rollout(client, task)` with a list TASKS beside it
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Callable

@@ -5,8 +5,6 @@
 Also an example of writing your own scenarios. Questions and right answers come from the library.
 """
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -3,8 +3,6 @@
 The service puts this behind `POST /v1/chat/completions`; there is no other server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets
@@ -17,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.agents.conversation.frame import Frame, TextStream
+from groupwise.agents.conversation.chat_format import Frame, TextStream
 from groupwise.agents.environments.contract import Reply
 from groupwise.agents.openai.requests import CompletionRequest, RequestError
 from groupwise.language.engine import Engine, Sampled

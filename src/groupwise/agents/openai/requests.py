@@ -1,7 +1,5 @@
 """Reads and checks a chat-completions request. What cannot be honoured is refused by name, never silently ignored."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@
 from a Python file or a module.
 """
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import inspect

@@ -1,7 +1,5 @@
 """Mountain car, many copies at once: Gymnasium's MountainCar-v0 and MountainCarContinuous-v0 without their loops."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

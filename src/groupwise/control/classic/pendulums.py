@@ -2,8 +2,6 @@
 Python loop.
 """
 
-from __future__ import annotations
-
 from math import pi
 
 import numpy as np

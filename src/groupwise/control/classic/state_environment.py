@@ -1,7 +1,5 @@
 """The base of the vectorised environments: N copies of a small state, their clock, and how they end."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar

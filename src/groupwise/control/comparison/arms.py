@@ -1,7 +1,5 @@
 """The arms of a comparison: PPO and two GRPO variants by default, or the arms of an ablation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files

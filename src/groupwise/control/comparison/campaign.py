@@ -8,8 +8,6 @@ A finished run leaves a file, so a comparison that was killed continues where it
 their checkpoints. A run that fails is recorded and tried again next time, without affecting the others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -7,8 +7,6 @@ advantages. Snapshots use their own generator and environment, so training is un
 episodes (PPO, a language model) leaves none.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -33,11 +31,11 @@ from groupwise.reporting.advantage_figures import Moment
 from groupwise.reporting.comparison import Course, FailedCourse
 from groupwise.reporting.history import History
 from groupwise.rollout.episodes import collect_groups
+from groupwise.training.batch_source import GroupSource
 from groupwise.training.estimators import Attempts, scored_attempts
 from groupwise.training.folder import create_run
 from groupwise.training.loop import SCORE
 from groupwise.training.session import Build, Parts, execute
-from groupwise.training.source import GroupSource
 from groupwise.types import Event, Group, Score, ScoredGroup
 
 # Groups in a snapshot: enough for the figures, and quick to play.

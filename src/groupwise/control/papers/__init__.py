@@ -7,12 +7,10 @@ softmod     soft modules for several tasks (arXiv 2003.13661)
 gpmixture   an infinite mixture of Gaussian processes (arXiv 2006.11441)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from groupwise.control.papers import gpmixture, grpo, pcgrad, softmod
-from groupwise.control.papers.finding import PaperFinding, Progress
+from groupwise.control.papers.paper_result import PaperFinding, Progress
 
 # By name the experiment, and from how many seeds it is made unless told otherwise.
 PAPERS: dict[str, tuple[Callable[[Sequence[int], Progress], PaperFinding], int]] = {

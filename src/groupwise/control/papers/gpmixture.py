@@ -19,8 +19,6 @@ must predict how the two speeds will change. Arms: one Gaussian process over eve
 steps, the mixture, and one process per task with the task given.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.control.classic.cartpole import CartPole
-from groupwise.control.papers.finding import PaperFinding, Progress, cell, mean_of, ratio, with_interval
+from groupwise.control.papers.paper_result import PaperFinding, Progress, cell, mean_of, ratio, with_interval
 from groupwise.core.grouping.kmeans import Floats, Ints
 
 

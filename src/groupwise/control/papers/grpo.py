@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from groupwise.control.papers.finding import PaperFinding, Progress, cell, ratio, with_interval
+from groupwise.control.papers.paper_result import PaperFinding, Progress, cell, ratio, with_interval
 from groupwise.core import group_advantages
 
 # Questions of eight numbers with six answers, sixteen a batch, eight attempts at each.

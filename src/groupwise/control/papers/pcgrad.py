@@ -8,15 +8,13 @@ are exact, each arm learns at three rates and its best one counts, and all seeds
 Shapes: S seeds, K tasks, N questions, D numbers in a question, P weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, with_interval
-from groupwise.core.surgery import project_conflicts, random_orders
+from groupwise.control.papers.paper_result import PaperFinding, Progress, cell, gain, with_interval
+from groupwise.core.gradient_surgery import project_conflicts, random_orders
 
 # Four tasks; questions of six numbers with five answers, 64 per task and step; 16 hidden units.
 TASKS, NUMBERS, ANSWERS, HIDDEN, QUESTIONS = 4, 6, 5, 16, 64

@@ -8,15 +8,13 @@ plain network with the task as an input; the same modules with the task as an in
 soft modules, whose routing sees the task. All seeds learn side by side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, mean_of, with_interval
+from groupwise.control.papers.paper_result import PaperFinding, Progress, cell, gain, mean_of, with_interval
 from groupwise.control.soft_modules import SoftModules
 
 # Eight tasks in two families; questions of six numbers with five answers, eight per task and step.

@@ -4,8 +4,6 @@ NumPy only: clustering a few hundred trajectories with a dozen features takes a 
 a library for it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

@@ -9,8 +9,6 @@ must not be subtracted: that would praise the best of the worst quarter and blam
 being in that quarter. Every strategy says whether it depends on the outcome.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -15,8 +15,6 @@ lowest and the highest return it ever had. It does not depend on a task's scale 
 never changed stands at 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ A step first admits waiting requests (a prompt that several share is read once, 
 only its new tokens) and then makes one token for every running row.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

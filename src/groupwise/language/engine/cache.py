@@ -1,7 +1,5 @@
 """The key/value cache: one row per sequence, running rows first, then the parked caches of sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ There are two ways to drive it. `start()` runs it in its own thread, and request
 any step. Without that thread, `run_until_idle()` or `generate()` drive it from the caller's.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future

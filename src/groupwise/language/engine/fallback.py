@@ -4,8 +4,6 @@ Slower, and without shared prompts or sessions, but with the same promises: seed
 the very logits, stop strings, streaming, cancellation.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from typing import Any

@@ -4,8 +4,6 @@
 model it does not know it returns None, and the engine falls back to `model.generate`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

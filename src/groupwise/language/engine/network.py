@@ -4,8 +4,6 @@ Both go through the same layers and differ only in attention. `decode` is a pure
 cache, with fixed shapes and without reading from the device: the place to capture a CUDA graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

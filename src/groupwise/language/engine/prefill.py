@@ -1,7 +1,5 @@
 """Reading prompts into the cache: each distinct one once, however many requests share it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias

@@ -5,8 +5,6 @@ two next to each other, so that turning them is one complex product. Scores do n
 reordered alike.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The running requests as arrays: row i of every array belongs to row i of the cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

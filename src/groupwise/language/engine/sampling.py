@@ -5,8 +5,6 @@ request's own random stream. So a row's token depends on its logits, its rules a
 Rules that no row uses are skipped; the others become one threshold per row on its scaled logits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ one matrix, and each row reads only the rest of its own keys and values. Both pa
 softmax, so only rounding changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -6,8 +6,6 @@ so `Fingerprint` notices every in-place change of a parameter. If copies would t
 read in place and other modules are called.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter

@@ -7,8 +7,6 @@ Straight programs are interpreted in this process: they are lists of our own ope
 Everything else that a model wrote runs in a sandbox, or not at all if there is none.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import time
@@ -23,7 +21,7 @@ from groupwise.programs.language.operators import Operator, OperatorError, Value
 from groupwise.programs.language.parser import Program, host_name, hosted, parse
 from groupwise.programs.language.program import Case, CodeProblem, FaultCode, Form, ProgramFault
 from groupwise.programs.language.pure_operators import PURE
-from groupwise.programs.language.straight import run_straight
+from groupwise.programs.language.straight_form import run_straight
 from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome, SandboxResult
 from groupwise.types import Score
 

@@ -29,7 +29,7 @@ from groupwise.programs.language.program import (
     Signature,
 )
 from groupwise.programs.language.pure_operators import PURE
-from groupwise.programs.language.straight import variable, written
+from groupwise.programs.language.straight_form import variable, written
 
 # How many further steps the search for a reachable `return` looks ahead.
 FAR_ENOUGH = 6

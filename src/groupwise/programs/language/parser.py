@@ -11,8 +11,6 @@ The plain and workflow forms are checked node by node against what is allowed, t
 sandbox runs the resulting text. `parse(program.text)` gives the same text again, for every program of every form.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 from collections.abc import Iterator, Mapping
@@ -33,7 +31,7 @@ from groupwise.programs.language.program import (
     read,
 )
 from groupwise.programs.language.pure_operators import PURE
-from groupwise.programs.language.straight import plainly_called, straight_program, variable
+from groupwise.programs.language.straight_form import plainly_called, straight_program, variable
 
 MOST_LOOPS = 4
 LARGEST_LITERAL = 10**18

@@ -4,8 +4,6 @@ The first case of a problem is the question as asked. The others are hidden vari
 tables, which expose programs that are correct by accident.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

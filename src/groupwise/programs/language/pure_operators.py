@@ -3,8 +3,6 @@
 `PURE` is the registry of all of them. `Operator` checks their arguments and limits their results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any

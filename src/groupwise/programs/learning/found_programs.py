@@ -13,8 +13,6 @@ policy's probability to the recorded one, per program, and clips it as usual: th
 other samples. Programs that the policy would hardly write have little weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

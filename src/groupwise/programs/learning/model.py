@@ -1,7 +1,5 @@
 """The model that writes programs: its tokenizer, what it reads and writes, and how it is made or loaded."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -20,7 +18,7 @@ from groupwise.programs.language.grammar import INDENT
 from groupwise.programs.language.operators import Type
 from groupwise.programs.language.program import CodeProblem
 from groupwise.programs.language.pure_operators import PURE
-from groupwise.programs.language.straight import variable
+from groupwise.programs.language.straight_form import variable
 from groupwise.programs.learning.settings import code_options
 from groupwise.programs.problems import tables, vocabulary
 from groupwise.training.checkpoint import choose_checkpoint

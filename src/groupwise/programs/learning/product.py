@@ -7,8 +7,6 @@
 In the first round the policy knows only the form, so its searches use the grammar's own uniform prior instead.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,9 +36,9 @@ from groupwise.programs.learning.settings import CodeOptions, code_options
 from groupwise.programs.search.mcts import search
 from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
 from groupwise.programs.search.tree import Judged, SearchTree
+from groupwise.training.batch_source import GroupSource
 from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource
 from groupwise.training.step_groups import StepGroups
 from groupwise.training.token_attempts import Row, imitation, rows_of_tokens
 from groupwise.types import Batch, Policy, ScoredGroup, Task

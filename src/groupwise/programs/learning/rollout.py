@@ -6,8 +6,6 @@ share of the policy's recent programs that solved problems of level l:
     weight(l) = reach(l) · (1.1 − s(l))        reach(1) = 1        reach(l) = 0.05 + min(1, s(l − 1) / 0.4)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache

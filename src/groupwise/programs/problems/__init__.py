@@ -6,8 +6,6 @@ Open `generator` first: it draws problems until one is sound. `word_problems`, `
 nothing else, `reasoning_gym` needs the library of that name. `user_problems` reads a problem from a file or a question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from groupwise.errors import ConfigError

@@ -1,7 +1,5 @@
 """What all families share: the words and the split of questions, and drawing problems until one is sound."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re
@@ -26,7 +24,7 @@ from groupwise.programs.language.program import (
     Word,
 )
 from groupwise.programs.language.pure_operators import PURE
-from groupwise.programs.language.straight import run_straight, straight
+from groupwise.programs.language.straight_form import run_straight, straight
 
 NAMES = (
     "Ann", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jack", "Kate", "Leo", "Mia", "Nora", "Omar",

@@ -5,8 +5,6 @@ of mention. The first case is the library's own question with the library's own 
 expression with other numbers. Difficulty is the number of operations.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import random

@@ -5,8 +5,6 @@ tables with the same columns and names, so a program must answer the question fo
 operators.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ few show examples only, so that part of the answer must be found by trying. The 
 cases are other lists or words. Difficulty is the number of operators.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal

@@ -10,8 +10,6 @@
 A table is a list of rows, each with a `name`; its columns, words and names are always allowed as constants.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

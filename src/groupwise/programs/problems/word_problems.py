@@ -5,15 +5,13 @@ the parameters of `solve`, in order of mention; hidden cases tell the same story
 number of operators. Some stories mention a number that is irrelevant to the answer.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from groupwise.programs.language.operators import Type, Value
 from groupwise.programs.language.program import Argument, CodeProblem, Parameter, Program, Result, Signature, Split
-from groupwise.programs.language.straight import value_of
+from groupwise.programs.language.straight_form import value_of
 from groupwise.programs.problems.generator import NAMES, ProblemDraft, make, program_of, words_of
 
 FAMILY = "word_problems"

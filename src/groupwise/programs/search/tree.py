@@ -1,7 +1,5 @@
 """A search as data: the domain as functions, the settings, the tree, and the file from which it can continue."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

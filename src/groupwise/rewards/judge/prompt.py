@@ -5,8 +5,6 @@ turn is one line of JSON between tags, and the judge is told that everything bet
 text imitates one of the tags, its `<` is written as `\\u003c`: the same text in JSON, but no longer a tag.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

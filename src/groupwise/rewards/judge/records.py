@@ -5,8 +5,6 @@ processes may share. A cache that cannot be read or written counts as empty. The
 and never contains the API key. The counters continue when a run is resumed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

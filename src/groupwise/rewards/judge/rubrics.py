@@ -3,8 +3,6 @@
 A rubric is data. Make your own with `Rubric(name, criteria)`, or choose one of `RUBRICS` by name.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

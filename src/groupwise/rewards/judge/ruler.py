@@ -8,8 +8,6 @@ A group is scored by the judge or by the fallback, never by both; missing scores
 OpenPipe's ART. Unlike there, every criterion has its own score, and identical attempts get identical scores.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -7,8 +7,6 @@ share the encoder but differ in their initial weights and in the preferences the
 reward is uncertain.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import zlib

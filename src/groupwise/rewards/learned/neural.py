@@ -5,8 +5,6 @@ It learns from a teacher (any reward, whose scores of a group are turned into pa
 the group, and the scores are flagged. It never stops a run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

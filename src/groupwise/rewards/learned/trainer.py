@@ -6,8 +6,6 @@ The first term is the Bradley–Terry loss, the second applies to pairs with sco
 replay's weight. Each head learns from three quarters of the preferences, chosen by their text.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import math

@@ -4,8 +4,6 @@ Text is compared as whole words, ignoring case and punctuation, so that "Sorry!"
 match "hi". Here are the components for any domain; those for one domain are in the files beside this one.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

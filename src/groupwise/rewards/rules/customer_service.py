@@ -1,7 +1,5 @@
 """Components for talking to customers: customer service, technical support and sales."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar

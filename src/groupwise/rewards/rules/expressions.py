@@ -10,8 +10,6 @@ The grammar is our own, because SymPy's parser runs its input as code.
     atom     = number | name | function atom | "(" list ")" | "\\frac" group group | "\\sqrt" ["[" sum "]"] group
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress

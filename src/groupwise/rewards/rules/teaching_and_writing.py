@@ -1,7 +1,5 @@
 """Components for teaching (correctness, method, engagement) and creative writing (creativity, coherence, style)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev

@@ -1,7 +1,5 @@
 """Chat with the base model or with any trained run: our own API, and OpenAI's, whose clients work unchanged."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any

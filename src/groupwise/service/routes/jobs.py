@@ -1,7 +1,5 @@
 """Training jobs: start, watch, cancel and resume them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Literal
 

@@ -3,8 +3,6 @@
 Neither loads anything from other sites.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs, whoever started them: state, events, curves, groups and attempts."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response

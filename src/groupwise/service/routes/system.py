@@ -1,7 +1,5 @@
 """The service itself: health, who the caller is, metrics, and how many workers running jobs have."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Workflows: design one from requirements, check it, simulate it, convert it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response

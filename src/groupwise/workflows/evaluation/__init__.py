@@ -15,8 +15,6 @@ In the order data flows:
 Open `simulation` first to learn what a design means, `analytic` to learn which designs the formulas cover.
 """
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias, get_args
 
 from groupwise.errors import ConfigError

@@ -5,8 +5,6 @@ several instances only as copies of one activity that are all waited for. Elsewh
 why. `network` has the mathematics; `simulation` says what blocks mean.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

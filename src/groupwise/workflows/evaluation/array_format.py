@@ -1,7 +1,5 @@
 """The format of an encoded design: kinds of blocks and columns of rows. Compiled code takes its constants from here."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np

@@ -5,8 +5,6 @@ whether the file of a function changed, not what the function calls, nor constan
 folder is a hash of all sources that may have gone into it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 "scv" is the squared coefficient of variation, variance / mean².
 """
 
-from __future__ import annotations
-
 import math
 
 from groupwise.workflows.requirements import Duration

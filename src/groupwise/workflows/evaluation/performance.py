@@ -1,7 +1,5 @@
 """How a design performs: what every tier of evaluation returns, and the trace of a simulation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

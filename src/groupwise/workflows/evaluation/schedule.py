@@ -5,8 +5,6 @@ plans: tasks in order of their remaining path, each on the machine and in the ga
 from one machine to another takes time (`TaskGraph.after`); within one machine it takes none.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Mapping, Sequence

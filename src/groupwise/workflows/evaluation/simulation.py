@@ -14,8 +14,6 @@ What a design means, beyond what its blocks say:
 - Every try costs what the activity costs. Durations below 0 (of a normal distribution) are 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Texts are written with `ascii`, so that no name of a task can break out of its quotes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from groupwise.workflows.blocks import Retry

@@ -1,7 +1,5 @@
 """What other formats have no place for (handling, requirements, servers), as plain values kept in annotations."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

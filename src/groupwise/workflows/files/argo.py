@@ -4,8 +4,6 @@ Reading keeps names, dependencies, retries, time limits and pools (as node selec
 is refused; `notes` list everything else.
 """
 
-from __future__ import annotations
-
 import re
 from math import isfinite, nan
 from typing import Any

@@ -4,8 +4,6 @@ A format is a module (or package) here with a `FORMAT`. Reading turns bytes into
 into bytes, or raises `CannotExpress`, which names the element that the format has no way to express.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A job has the name of its task, its pool as the runner's label, and its time lim
 keeps names, needs, runners and time limits; `notes` list everything else.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from groupwise.readers import YamlDocument, open_yaml

@@ -1,7 +1,5 @@
 """Mermaid flowcharts, which Markdown renderers draw; written only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from groupwise.workflows.document import Document

@@ -3,8 +3,6 @@
 A net has no probabilities, people or time, so only the control flow is written.
 """
 
-from __future__ import annotations
-
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.xml_tree import parse, place, serialise, xml_names

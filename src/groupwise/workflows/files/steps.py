@@ -4,8 +4,6 @@
 graph. `dump_yaml` and `safe_names` help those formats to write.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ requirements' `data`) and may run on any machine. A machine is a pool with one s
 energy have no place in a document; `notes` say so.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """Reading and writing XML files as `Element`s, and names that XML schemas accept."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace

@@ -4,8 +4,6 @@
 a task, waits below it, and is worked on above it. Moments are shares of the whole animation, from 0 to 1.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

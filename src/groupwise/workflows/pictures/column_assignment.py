@@ -4,8 +4,6 @@ Vertices are numbers: nodes first, then bends, the places where a flow crosses a
 that goes back leaves its node and enters its target from above, each through a bend in that node's own column (a hook).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Coordinates are pixels from the upper left corner, rounded to hundredths, so that a layout is the same on every machine.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each is a `Scene`, to be rendered by `svg.svg_of` or `png.png_of`. A trace is an
 that was cut off is incomplete towards its end; `until` leaves that part out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from math import floor, inf, log10
 

@@ -3,8 +3,6 @@
 Widths are those of a common sans-serif face, slightly generous: a picture must not depend on the reader's fonts.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from typing import Literal
 

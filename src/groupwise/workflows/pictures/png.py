@@ -1,7 +1,5 @@
 """A workflow as PNG, drawn by matplotlib from the same shapes as the SVG."""
 
-from __future__ import annotations
-
 import io
 
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """A workflow as shapes: cancellation regions at the back, then flows, nodes with their tooltips, and a legend."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

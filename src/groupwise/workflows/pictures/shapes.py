@@ -4,8 +4,6 @@ Coordinates are pixels from the upper left corner. A shape names its style (a ke
 drawing serves light and dark mode; its `hint` is the tooltip.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A workflow as SVG: sharp at any size, following the reader's light or dark mode, with tooltips."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 from math import hypot

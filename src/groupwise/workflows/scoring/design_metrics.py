@@ -4,8 +4,6 @@ Every kind of block adds what `document.to_graph` would draw for it: a parallel 
 three nodes, a cancellable block six. Only partial orders are drawn, each shape once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache

@@ -6,8 +6,6 @@ Such edges are found by labels: every edge outside a spanning tree gets a random
 of the numbers of all cycles through it, so edges on the same cycles get the same label.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ Maintainability asks whether people can read, split up, look up and test a desig
   part of Voas's propagation, infection and execution, 1992)
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 results. docs/workflows.md has the formulas.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ left is searched marking by marking up to a bound; beyond it the verdict is "unk
 comes with a trace that shows the fault. A design of blocks needs no search: see `check_design`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ it runs, with transitions that begin and end it. An or-join waits for whatever c
 marking everywhere: its transitions are listed, and `or_joins` decides when they may fire.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ join itself firing, that keeps the tokens at its inputs and adds one at an input
 the other or-joins are treated as xor-joins.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 
 from groupwise.workflows.partial_orders import bits

@@ -5,8 +5,6 @@ of parallel places and transitions, and self-loops. For steps that clear places:
 Hofstede, "Reduction rules for reset/inhibitor nets" (2010): places may be fused only if the same steps clear them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias

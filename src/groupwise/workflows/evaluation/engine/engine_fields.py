@@ -4,8 +4,6 @@
 `x[a + F]`. Times are seconds since the start of the simulation. The modules beside this one import every name.
 """
 
-from __future__ import annotations
-
 from groupwise.workflows.evaluation.array_format import DISTRIBUTIONS, ROW
 
 # Head, integers: how many events and agenda entries there are, the first free frame and case, the last serial number,

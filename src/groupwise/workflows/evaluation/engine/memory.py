@@ -1,8 +1,6 @@
 """The simulation's memory at work: random numbers, heaps of events and queue entries, and the frames of cases."""
 
 # ruff: noqa: F405  (names in capitals are offsets of engine_fields)
-from __future__ import annotations
-
 import math
 from typing import Any
 

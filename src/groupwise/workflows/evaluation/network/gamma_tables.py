@@ -4,8 +4,6 @@ A time known by mean and variance is taken as a gamma distribution of shape k = 
 exponential). Its distribution function is interpolated in a table, because the incomplete gamma function is slow.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -9,8 +9,6 @@
 The modules beside this one import every name.
 """
 
-from __future__ import annotations
-
 from groupwise.workflows.evaluation.array_format import DISCIPLINES, ROW
 
 POOL, SERVICE, SCV, FAILED, RETRIES = (ROW.index(name) for name in ("pool", "mean", "scv", "failed", "retries"))

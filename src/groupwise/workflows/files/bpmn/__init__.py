@@ -8,8 +8,6 @@ wiring.py          which gateways and sub-processes a graph needs in BPMN
 diagram.py         shapes and edges
 """
 
-from __future__ import annotations
-
 from groupwise.workflows.files.bpmn.reader import read
 from groupwise.workflows.files.bpmn.vocabulary import BPMN
 from groupwise.workflows.files.bpmn.writer import write

@@ -1,7 +1,5 @@
 """BPMN diagram interchange: shapes and edges, as the file draws them or as we lay them out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256

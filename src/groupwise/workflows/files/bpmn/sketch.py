@@ -1,7 +1,5 @@
 """A BPMN process while it is read: its nodes and flows are brought into the form of a graph, step by step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from groupwise.workflows.files.bpmn.vocabulary import GUARDED, OWN, BpmnRoute, has_event, routes, source_element

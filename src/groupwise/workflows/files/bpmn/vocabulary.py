@@ -1,7 +1,5 @@
 """The vocabulary of BPMN 2.0, and the annotations that keep what BPMN has no place for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ A body that a guard may cancel is a sub-process with a boundary event in BPMN. A
                 └→ abort (cancels first … last and done) → handler
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ writer.py       documents to files
 layout.py       the layout section, for YAWL's editor
 """
 
-from __future__ import annotations
-
 from groupwise.workflows.files.formats import Format
 from groupwise.workflows.files.yawl.reader import read
 from groupwise.workflows.files.yawl.vocabulary import XS, YAWL

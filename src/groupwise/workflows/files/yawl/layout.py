@@ -1,7 +1,5 @@
 """The layout section of YAWL files: kept with the nodes and flows it draws, and made for those without."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from groupwise.workflows.document import Document

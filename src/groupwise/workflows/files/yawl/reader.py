@@ -4,8 +4,6 @@ Older files are first brought into the form of 4.0 (`upgraded`); then `_Specific
 of its nets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any

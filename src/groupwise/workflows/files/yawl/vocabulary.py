@@ -3,8 +3,6 @@
 The reader drops what the writer would write by default anyway, so that a document does not grow by being saved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

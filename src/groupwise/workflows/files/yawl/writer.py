@@ -1,7 +1,5 @@
 """Writes YAWL 4.0: made from the document, in the order that its schema demands, with a layout for the editor."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the second tier needs from this machine: Linux, bubblewrap, and a Python that an unprivileged user may read."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """The table of policy losses: what makes one differ from another, and the denominator each divides by."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

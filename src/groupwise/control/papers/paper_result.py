@@ -1,7 +1,5 @@
 """The result of repeating a paper's central experiment on a small scale."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

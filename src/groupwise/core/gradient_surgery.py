@@ -1,7 +1,5 @@
 """Gradient surgery: remove from each task's gradient the part that would undo another task."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -11,8 +11,6 @@ A measurement is stored as a `Correction`: factors for durations and costs that 
 activities and pools. The next prediction, and the next design, use it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ sorted, and the values that the result needs are written depth first. Whatever o
 equal computations have the same text.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

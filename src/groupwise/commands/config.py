@@ -1,7 +1,5 @@
 """`groupwise config show | check | schema`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +10,7 @@ from groupwise.config import Finding, TrainingConfig, apply_overrides, check_con
 from groupwise.config.reference import config_schema
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
-from groupwise.reporting.options import Common, Overrides, SettingsFile, answer
+from groupwise.reporting.command_options import Common, Overrides, SettingsFile, answer
 
 
 def show(

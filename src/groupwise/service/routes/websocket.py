@@ -1,7 +1,5 @@
 """The WebSocket, and the topics it sends to everyone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -10,7 +8,7 @@ from fastapi import APIRouter, WebSocket
 
 from groupwise.service.guard import CrossSite, refuse_foreign
 from groupwise.service.keys import FRESH
-from groupwise.service.live import TOO_MANY, LiveClient
+from groupwise.service.live_client import TOO_MANY, LiveClient
 from groupwise.service.routes.jobs import job_view
 from groupwise.service.routes.system import snapshot
 from groupwise.service.runs import facts

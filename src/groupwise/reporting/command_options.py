@@ -1,7 +1,5 @@
 """Options that several commands share, and how a command prints its answer."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

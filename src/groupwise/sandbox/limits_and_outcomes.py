@@ -1,7 +1,5 @@
 """How a run of model-written code may end, what it may use, and its result."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any

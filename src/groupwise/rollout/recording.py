@@ -1,7 +1,5 @@
 """The recording of a rollout: [T, N] arrays, written one row per step and cut into episodes at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

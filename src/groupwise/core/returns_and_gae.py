@@ -3,8 +3,6 @@
 Every function ignores a step outside the mask: its reward does not count and no time passes there.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -7,8 +7,6 @@ turns (some drop the model's thoughts) therefore cannot change anything already 
 `Frame` goes from messages to tokens; `TextStream` and `Utterance` go back from sampled tokens to text as it arrives.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -6,8 +6,6 @@
 Messages wait until the client accepts them; a client that accepts nothing for `PATIENCE` seconds is disconnected.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
