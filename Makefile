@@ -74,7 +74,7 @@ explore:
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n 2 --dist loadfile $$(grep -rl hypothesis tests --include='test_*.py')
 
 docs:
-	$(BIN)/python -m groupwise.config > docs/reference/config.md
+	$(BIN)/python -m groupwise.config.reference > docs/reference/config.md
 
 # The page's bundle is committed; only those who change dashboard/ need Node 20 and this.
 page: install

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.reporting.bench import bench_result
+from groupwise.training.machine import bench_result
 
 
 def print_result(name: str, claims: Mapping[str, Any], **rest: Any) -> None:

@@ -38,7 +38,7 @@ COMMANDS = {
     "show": Command("groupwise.commands.runs:show", "Show a run: its curve, its metrics and its hints.", "[RUN]"),
     "plot": Command("groupwise.commands.runs:plot", "Plot a metric of one or several runs.", "[RUN...]"),
     "report": Command("groupwise.commands.runs:report", "Write a run's report.html again.", "[RUN]"),
-    "eval": Command("groupwise.commands.evaluation:evaluate", "Evaluate a run's policy on new tasks.", "[RUN]"),
+    "eval": Command("groupwise.commands.training:evaluate", "Evaluate a run's policy on new tasks.", "[RUN]"),
     "check": Command(
         "groupwise.commands.workflow_files:check", "Check whether a workflow is sound and keeps its rules."
     ),

@@ -84,12 +84,12 @@ def test_bounds_in_the_schema_are_the_bounds_in_force(name):
 
 
 def test_the_committed_page_is_current():
-    command = "python -m groupwise.config > docs/reference/config.md"
+    command = "python -m groupwise.config.reference > docs/reference/config.md"
     assert PAGE.read_text("utf8") == reference_page(), f"run {command}"
 
 
 def test_the_committed_keywords_are_current():
-    command = "python -m groupwise.config keywords > src/groupwise/config/flat_names.py"
+    command = "python -m groupwise.config.reference keywords > src/groupwise/config/flat_names.py"
     assert Path(keywords.__file__).read_text("utf8") == keywords_module(), f"run {command}"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from groupwise.config import TrainingConfig
-from groupwise.programs.learning.settings import code_options
+from groupwise.programs.declaration import code_options
 from groupwise.service.keys import Keys
 from groupwise.service.routes.page import FOLDER
 from groupwise.training.events import EventLog

@@ -11,8 +11,8 @@ from rich.text import Text
 from groupwise.config import load_config
 from groupwise.products import product_of
 from groupwise.reporting.command_options import Common, Overrides, SettingsFile, answer
+from groupwise.training.checkpoint import seed_everything
 from groupwise.training.dry_run import DryRun, dry_run
-from groupwise.training.random_state import seed_everything
 from groupwise.training.session import use_threads
 from groupwise.types import Score
 

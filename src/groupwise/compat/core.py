@@ -88,7 +88,7 @@ def compute_grpo_loss(
     max_length: int | None = None,
     entropy_coefficient: float = 0.0,
     temperature: float = 1.0,
-    **parameters: float | None,
+    **parameters: Any,
 ) -> dict[str, Tensor]:
     """`policy_loss` straight from a causal model's logits, for a batch that is not split.
 

@@ -1,6 +1,6 @@
 """The flat names of all settings with their types, so that an editor completes `TrainingConfig(…)`.
 
-Written by `python -m groupwise.config keywords > src/groupwise/config/flat_names.py`.
+Written by `python -m groupwise.config.reference keywords > src/groupwise/config/flat_names.py`.
 """
 
 from collections.abc import Mapping, Sequence

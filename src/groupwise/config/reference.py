@@ -1,5 +1,6 @@
 """What editors and people read about settings: JSON Schema, the constructor's keywords and the reference page."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,7 +51,7 @@ def _setting_schema(schema: dict[str, Any], declared: Setting) -> dict[str, Any]
 _KEYWORDS = '''\
 """The flat names of all settings with their types, so that an editor completes `TrainingConfig(…)`.
 
-Written by `python -m groupwise.config keywords > src/groupwise/config/flat_names.py`.
+Written by `python -m groupwise.config.reference keywords > src/groupwise/config/flat_names.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ def _python_type(declared: Setting) -> str:
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Written by `python -m groupwise.config > docs/reference/config.md`. -->
+<!-- Written by `python -m groupwise.config.reference > docs/reference/config.md`. -->
 
 `TrainingConfig` has every setting of a run. Give settings by their flat names, which are unique and which an
 editor completes; read them in their sections:
@@ -178,3 +179,7 @@ def _rules() -> str:
 def _xml() -> str:
     renamed = " and ".join(f"`<{name.replace('_', '-')}>` is `{target}`" for name, target in XML_RENAMED.items())
     return _XML.format(renamed=renamed)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(keywords_module() if sys.argv[1:] == ["keywords"] else reference_page())

@@ -22,11 +22,11 @@ from groupwise.control.papers import PAPERS
 from groupwise.control.papers.paper_result import PaperFinding
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
-from groupwise.reporting.bench import bench_result
 from groupwise.reporting.command_options import Common, Overrides, answer
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_page import as_json, write_comparison
 from groupwise.reporting.comparison_table import comparison_view, progress_bar
+from groupwise.training.machine import bench_result
 from groupwise.training.session import use_threads
 
 Words = tuple[str, ...]

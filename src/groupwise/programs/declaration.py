@@ -1,7 +1,51 @@
-"""What the package knows of the programs product before a run asks for it."""
+"""The product `code`: what the package knows of it before a run asks for it, and its settings."""
 
+from typing import ClassVar, Literal
+
+from groupwise.config import Finding, Section, TrainingConfig, setting
+from groupwise.config.fields import quoted, raise_findings
 from groupwise.config.sections import LanguageSettings, SamplingSettings
 from groupwise.products import Metric, Product
+from groupwise.programs.problems import FAMILIES, OFFLINE
+
+
+class CodeOptions(Section):
+    """What a run of the product does besides GRPO on the policy's own groups."""
+
+    SECTION: ClassVar[str] = "task.options"
+
+    families: str = setting(",".join(OFFLINE), "families of problems, separated by commas")
+    problems: int = setting(400, "training problems per family and level", ge=1)
+    levels: int = setting(3, "hardest level of the curriculum", ge=1, le=3)
+    warm_steps: int = setting(0, "first steps, which imitate random legal programs to learn the form", ge=0)
+    search_every: int = setting(0, "steps between rounds of search; 0 disables search", ge=0)
+    search_problems: int = setting(100, "problems searched per round", ge=1)
+    search_budget: int = setting(16, "evaluations per problem in a search", ge=1)
+    first_search: int = setting(4, "the first round searches this many times as many problems", ge=1)
+    search_samples: Literal["imitate", "ratio"] = setting(
+        "imitate", "how to learn from searches: imitate solved programs, or use all programs with importance ratios"
+    )
+    imitate_rows: int = setting(48, "found programs imitated per step", ge=1)
+    imitate_weight: float = setting(1.0, "weight of imitation relative to the loss of the groups", ge=0)
+    partial_credit: float = setting(0.0, "share of its score that a partly correct program earns", ge=0, le=1)
+    placebo: bool = setting(False, "shuffle scores within every group and tree, so that nothing can be learned")
+    programs: str | None = setting(None, "folder for the programs of all searches, one file each; null stores none")
+    start: str | None = setting(None, "a run of this product to start from")
+
+    @property
+    def family_names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.families.split(",") if name.strip())
+
+
+def code_options(cfg: TrainingConfig) -> CodeOptions:
+    options = CodeOptions(**dict(cfg.task.options))  # type: ignore[arg-type]
+    raise_findings([_no_family(name) for name in options.family_names if name not in FAMILIES])
+    return options
+
+
+def _no_family(name: str) -> Finding:
+    return Finding("task.options.families", f"{quoted(name)} is not a problem family", f"one of {', '.join(FAMILIES)}")
+
 
 CODE = Product(
     name="code",

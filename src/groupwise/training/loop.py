@@ -13,11 +13,11 @@ from typing import Any
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import CheckpointError, ContractError
+from groupwise.training.checkpoint import capture_randomness, restore_randomness
 from groupwise.training.folder import write_config
 from groupwise.training.hints import HintEngine
 from groupwise.training.learner import Learner
 from groupwise.training.machine import describe_machine
-from groupwise.training.random_state import capture_randomness, restore_randomness
 from groupwise.training.run import Run
 from groupwise.training.stop_conditions import EarlyStopping, StopFlag
 from groupwise.types import Batch, Event, Policy, Sample, Source

@@ -1,4 +1,4 @@
-"""The machine a run runs on: its description, so that a number can be read years later, and its memory allocator."""
+"""What a run or a benchmark ran on, and the one JSON shape of a measured result."""
 
 import ctypes
 import functools
@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,35 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(MMAP_THRESHOLD, LARGE_BYTES)
+
+
+def bench_result(
+    name: str,
+    command: str,
+    claims: Mapping[str, Any],
+    *,
+    seeds: Sequence[int] = (),
+    intervals: Mapping[str, Sequence[float | None]] | None = None,
+    peers: Mapping[str, str] | None = None,
+    raw: Any = None,
+    not_run: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The result of a benchmark or a paper as plain values, ready for JSON."""
+    machine = describe_machine()
+    return {
+        "v": 1,
+        "name": name,
+        "command": command,
+        "commit": source_commit(),
+        "machine": {
+            "cpus": machine["cpus"],
+            "cpu": platform.processor() or platform.machine(),
+            "python": machine["python"],
+        },
+        "peers": dict(peers or {}),
+        "seeds": list(seeds),
+        "claims": dict(claims),
+        "intervals": dict(intervals or {}),
+        "raw": raw,
+        "not_run": dict(not_run or {}),
+    }

@@ -8,12 +8,12 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, GroupwiseError, ResourceError, StorageError
+from groupwise.training.checkpoint import seed_everything
 from groupwise.training.folder import inspect_run, read_config
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Evaluate, Samples, train
 from groupwise.training.machine import keep_freed_memory
 from groupwise.training.micro_batches import is_out_of_memory
-from groupwise.training.random_state import seed_everything
 from groupwise.training.run import Run
 from groupwise.training.stop_conditions import StopFlag
 from groupwise.types import Event, Failure, Policy, Source

@@ -14,12 +14,12 @@ from groupwise.language.adapters import Lora
 from groupwise.language.loading import LanguageModel, load_model
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import piece_tokenizer, tiny_model
+from groupwise.programs.declaration import code_options
 from groupwise.programs.language.grammar import INDENT
 from groupwise.programs.language.operators import Type
 from groupwise.programs.language.program import CodeProblem
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import variable
-from groupwise.programs.learning.settings import code_options
 from groupwise.programs.problems import tables, vocabulary
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.folder import find_run, read_config

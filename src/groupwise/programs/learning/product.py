@@ -20,6 +20,7 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.policy import LanguagePolicy
+from groupwise.programs.declaration import CodeOptions, code_options
 from groupwise.programs.language.grammar import random_program
 from groupwise.programs.learning.found_programs import Finds, beside, searched_group
 from groupwise.programs.learning.model import TINY, body_of, first_policy
@@ -32,7 +33,6 @@ from groupwise.programs.learning.rollout import (
     SolutionReward,
     prompt_ids,
 )
-from groupwise.programs.learning.settings import CodeOptions, code_options
 from groupwise.programs.search.mcts import search
 from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
 from groupwise.programs.search.tree import Judged, SearchTree

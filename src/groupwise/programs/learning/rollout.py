@@ -17,10 +17,10 @@ import numpy as np
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.programs.declaration import CodeOptions
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator, RewardWeights, score
 from groupwise.programs.language.program import CodeProblem, Split
 from groupwise.programs.learning.model import prompt_of, whole_text
-from groupwise.programs.learning.settings import CodeOptions
 from groupwise.programs.problems import LEVELS, generate
 from groupwise.training.token_attempts import answer_text, sampling_seed, token_attempt
 from groupwise.types import Failed, Group, Policy, Sample, Score, ScoredGroup, Task, Trajectory
