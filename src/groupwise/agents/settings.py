@@ -26,10 +26,14 @@ class AgentConfig(Section):
     system_prompt: str | None = setting(None, "what the model is told before the conversation")
     temperature: float = setting(1.0, "divides the logits; 0 takes the likeliest token", ge=0)
     max_new_tokens: int = setting(512, "tokens after which an answer is cut off", ge=1)
-    top_p: float = setting(1.0, "only the likeliest tokens that make up this share; 1 is off", gt=0, le=1)
-    top_k: int = setting(0, "only the likeliest so many tokens; 0 is off", ge=0)
-    min_p: float = setting(0.0, "only tokens at least this likely beside the likeliest; 0 is off", ge=0, lt=1)
-    repetition_penalty: float = setting(1.0, "above 1 makes tokens seen before less likely; 1 is off", gt=0)
+    top_p: float = setting(
+        1.0, "sample from the most likely tokens that make up this probability; 1 is off", gt=0, le=1
+    )
+    top_k: int = setting(0, "sample from this many most likely tokens; 0 is off", ge=0)
+    min_p: float = setting(
+        0.0, "sample from tokens at least this likely relative to the most likely; 0 is off", ge=0, lt=1
+    )
+    repetition_penalty: float = setting(1.0, "above 1, tokens seen before become less likely; 1 is off", gt=0)
     stop: tuple[str, ...] = setting((), "texts that end an answer; they are not part of it")
     lora_rank: int = setting(0, "rank of a LoRA adapter; 0 trains all weights", ge=0)
     lora_alpha: float | None = setting(None, "scale of the adapter; null is twice the rank", gt=0)
