@@ -230,7 +230,7 @@ def _plugged_in(name: str, point: EntryPoint) -> Product:
 def broken_rule(product: Product, name: str) -> str:
     """The first rule of the border that a declaration breaks; "" when it keeps them all.
 
-    Rules about settings are checked where the settings are: `config.training_config.layout_of`.
+    Rules about settings are checked where the settings are: `config.setting_names.layout_of`.
     """
     metrics = [metric.name for metric in product.metrics]
     if product.name != name:

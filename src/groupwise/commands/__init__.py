@@ -1,11 +1,11 @@
 """The commands that belong to no product. `cli.py` names them, and imports one only when it is called.
 
-    training               train, resume, stop
+    training               train, resume, stop, eval
     rollout, doctor        look before you train
-    runs, evaluation       list, show, plot and report runs; evaluate a policy
+    runs                   list, show, plot and report runs
     workflow_files         check, convert, diff
     workflow_analysis      score, simulate
-    settings               config show, check, schema
+    config                 config show, check, schema
     service                serve, keys
 
 Open training.py first. Commands of a product are in its own `commands.py`; options that commands share are in

@@ -1,10 +1,10 @@
 """Every setting of a run: declared once, checked when given, and written so that it reads back exactly.
 
     sections.py ← fields.py                      the settings there are, and how one value is read and refused
-    layout.py ← rules.py                         a product's settings; from given names to values and findings
-    training_config.py ← keywords.py             `TrainingConfig`, and its TOML
+    setting_names.py ← rules.py                  a product's settings; from given names to values and findings
+    training_config.py ← flat_names.py           `TrainingConfig`, and its TOML
     files.py                                     loading a TOML, YAML, JSON or XML file, with overrides on top
-    reference.py                                 JSON Schema, docs/reference/config.md and keywords.py, generated
+    reference.py                                 JSON Schema, docs/reference/config.md and flat_names.py, generated
 
 Open sections.py to see or add a setting; a product's own settings are in its `declaration.py`.
 """
