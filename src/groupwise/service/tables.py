@@ -7,68 +7,47 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    Float,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    create_engine,
-    event,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import exc
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    DisconnectionError,
-    IntegrityError,
-    InvalidRequestError,
-    NoSuchModuleError,
-    TimeoutError,
-)
 
 from groupwise.errors import ConfigError, StorageError
 from groupwise.files import disk
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
 
-JOBS = Table(
+JOBS = sa.Table(
     "jobs",
     METADATA,
-    Column("id", String(32), primary_key=True),
-    Column("folder", Text, nullable=False),  # where the runs are: only services with this folder may claim the job
-    Column("run", String(120), nullable=False, unique=True),
-    Column("product", String(40), nullable=False),
-    Column("request", Text, nullable=False),  # the request as JSON
-    Column("idempotency_key", String(200), unique=True),
-    Column("digest", String(64), nullable=False),
-    Column("asked_by", String(80), nullable=False),
-    Column("state", String(20), nullable=False, index=True),
-    Column("wanted", String(20), nullable=False),
-    Column("owner", String(32)),
-    Column("lease", Float, nullable=False),
-    Column("starts", Integer, nullable=False),  # processes started since the run last made progress
-    Column("mark", Integer, nullable=False),  # the run's step at the last start
-    Column("since", Integer, nullable=False),  # attempts of the run that had ended when the job was last requested
-    Column("error", Text),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("folder", sa.Text, nullable=False),  # of the runs: only services that have it may claim the job
+    sa.Column("run", sa.String(120), nullable=False, unique=True),
+    sa.Column("product", sa.String(40), nullable=False),
+    sa.Column("request", sa.Text, nullable=False),  # the request as JSON
+    sa.Column("idempotency_key", sa.String(200), unique=True),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("asked_by", sa.String(80), nullable=False),
+    sa.Column("state", sa.String(20), nullable=False, index=True),
+    sa.Column("wanted", sa.String(20), nullable=False),
+    sa.Column("owner", sa.String(32)),
+    sa.Column("lease", sa.Float, nullable=False),
+    sa.Column("starts", sa.Integer, nullable=False),  # processes started since the run last made progress
+    sa.Column("mark", sa.Integer, nullable=False),  # the run's step at the last start
+    sa.Column("since", sa.Integer, nullable=False),  # attempts of the run that had ended at the last request
+    sa.Column("error", sa.Text),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("updated", sa.Float, nullable=False),
 )
 
-KEYS = Table(
+KEYS = sa.Table(
     "keys",
     METADATA,
-    Column("id", String(16), primary_key=True),
-    Column("name", String(80), nullable=False),
-    Column("hash", String(64), nullable=False, unique=True),
-    Column("scope", String(10), nullable=False),
-    Column("created", Float, nullable=False),
-    Column("revoked", Float),
+    sa.Column("id", sa.String(16), primary_key=True),
+    sa.Column("name", sa.String(80), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False, unique=True),
+    sa.Column("scope", sa.String(10), nullable=False),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("revoked", sa.Float),
 )
 
 
@@ -87,12 +66,12 @@ class Tables:
         with self._translated_errors():
             try:
                 METADATA.create_all(self.engine)
-            except DBAPIError as error:  # another service created them first
+            except exc.DBAPIError as error:  # another service created them first
                 if "already exists" not in str(error.orig) and "duplicate key" not in str(error.orig):
                     raise
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[sa.Connection]:
         """A transaction: all or nothing."""
         with self._translated_errors(), self.engine.connect() as link:
             if self.is_sqlite:
@@ -101,7 +80,7 @@ class Tables:
             link.commit()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[sa.Connection]:
         with self._translated_errors(), self.engine.connect() as link:
             yield link
 
@@ -109,38 +88,38 @@ class Tables:
     def _translated_errors(self) -> Iterator[None]:
         try:
             yield
-        except IntegrityError:
+        except exc.IntegrityError:
             raise
         except (
-            DBAPIError,
-            TimeoutError,
-            InvalidRequestError,
+            exc.DBAPIError,
+            exc.TimeoutError,
+            exc.InvalidRequestError,
         ) as error:  # an error, an exhausted pool, or a file that keeps changing
             reason = str(getattr(error, "orig", error)).strip().split("\n")[0]
             hint = "Is the database running? Is the disk full? Is another process holding a long write? Then try again."
             raise DatabaseDown(f"cannot use the service's database: {reason}", hint=hint) from error
 
-    def now(self, link: Connection) -> float:
+    def now(self, link: sa.Connection) -> float:
         """The database's clock, which all services on it share."""
         if self.is_sqlite:
             return time.time()
-        return float(link.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+        return float(link.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
 
     def close(self) -> None:
         self.engine.dispose()
 
 
-def _open(url: str) -> Engine:
+def _open(url: str) -> sa.Engine:
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite":
             return _sqlite(Path(parsed.database or ""), url)
         if parsed.get_backend_name() != "postgresql":
-            raise ArgumentError
+            raise exc.ArgumentError
         # Whatever driver the URL names, psycopg 3 is the one that is installed.
         parsed = parsed.set(drivername="postgresql+psycopg")
-        return create_engine(parsed, pool_pre_ping=True, pool_size=8, connect_args={"connect_timeout": 5})
-    except (ArgumentError, NoSuchModuleError):
+        return sa.create_engine(parsed, pool_pre_ping=True, pool_size=8, connect_args={"connect_timeout": 5})
+    except (exc.ArgumentError, exc.NoSuchModuleError):
         kind = url.partition(":")[0]
         raise ConfigError(
             f"database = {kind!r}:… is not a supported database",
@@ -149,19 +128,19 @@ def _open(url: str) -> Engine:
         ) from None
 
 
-def _sqlite(path: Path, url: str) -> Engine:
+def _sqlite(path: Path, url: str) -> sa.Engine:
     with disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": 10, "check_same_thread": False})
+    engine = sa.create_engine(url, connect_args={"timeout": 10, "check_same_thread": False})
 
     opened = False
 
-    @event.listens_for(engine, "do_connect")
+    @sa.event.listens_for(engine, "do_connect")
     def insist_on_a_file(*_: Any) -> None:
         if opened and _identity(path) is None:  # connecting would create an empty database in its place
             raise sqlite3.OperationalError(f"{path} is gone")
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def prepare(link: Any, record: Any) -> None:
         nonlocal opened
         opened, record.info["file"] = True, _identity(path)
@@ -170,10 +149,10 @@ def _sqlite(path: Path, url: str) -> Engine:
         # A job that was answered with 202 must survive a power cut.
         link.execute("PRAGMA synchronous = FULL")
 
-    @event.listens_for(engine, "checkout")
+    @sa.event.listens_for(engine, "checkout")
     def insist_on_the_same(_: Any, record: Any, __: Any) -> None:
         if record.info["file"] != _identity(path):  # writes to a removed file would be lost
-            raise DisconnectionError
+            raise exc.DisconnectionError
 
     return engine
 

@@ -8,16 +8,8 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from groupwise.errors import GroupwiseError
+from groupwise.service import schemas
 from groupwise.service.refusals import InvalidRequest, refusals
-from groupwise.service.schemas import (
-    ChatAnswer,
-    ChatRequest,
-    ConversationList,
-    ConversationSummary,
-    ConversationView,
-    ModelList,
-    ModelView,
-)
 from groupwise.service.state import Asker, Shared
 
 router = APIRouter(tags=["chat"])
@@ -27,8 +19,8 @@ STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}
 EVENT_STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-@router.post("/api/chat", response_model=ChatAnswer, responses={200: STREAM, **refusals(404, 409)})
-async def chat(request: ChatRequest, parts: Shared, who: Asker) -> Any:
+@router.post("/api/chat", response_model=schemas.ChatAnswer, responses={200: STREAM, **refusals(404, 409)})
+async def chat(request: schemas.ChatRequest, parts: Shared, who: Asker) -> Any:
     """Send a message. The answer comes in one piece, or with `stream` as server-sent events.
 
     The events are `start`, `delta`, `call` and `result` (of tools), and `done` with the full answer, or `error`.
@@ -40,20 +32,22 @@ async def chat(request: ChatRequest, parts: Shared, who: Asker) -> Any:
         first = await anext(events)  # an error before the first event still gets its own HTTP status
         return StreamingResponse(event_stream(first, events), headers=EVENT_STREAM, media_type="text/event-stream")
     *_, last = [event async for event in events]
-    return ChatAnswer.model_validate(last)
+    return schemas.ChatAnswer.model_validate(last)
 
 
 @router.get("/api/conversations", responses=refusals())
-def conversations(parts: Shared, who: Asker, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> ConversationList:
+def conversations(
+    parts: Shared, who: Asker, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> schemas.ConversationList:
     """Your conversations, newest first."""
     found = parts.chat_models.archive.newest(who.id, limit)
-    return ConversationList(conversations=[ConversationSummary.model_validate(one) for one in found])
+    return schemas.ConversationList(conversations=[schemas.ConversationSummary.model_validate(one) for one in found])
 
 
 @router.get("/api/conversations/{name}", responses=refusals(404))
-def conversation(name: Name, parts: Shared, who: Asker) -> ConversationView:
+def conversation(name: Name, parts: Shared, who: Asker) -> schemas.ConversationView:
     """Every message of a conversation."""
-    return ConversationView.model_validate(parts.chat_models.archive.read(name, who.id, admin=who.may("admin")))
+    return schemas.ConversationView.model_validate(parts.chat_models.archive.read(name, who.id, admin=who.may("admin")))
 
 
 @router.delete("/api/conversations/{name}", status_code=204, responses=refusals(404))
@@ -64,10 +58,10 @@ def forget(name: Name, parts: Shared, who: Asker) -> Response:
 
 
 @router.get("/api/models", responses=refusals())
-def models(parts: Shared) -> ModelList:
+def models(parts: Shared) -> schemas.ModelList:
     """The models you can chat with, and the conversation strategies."""
-    found = [ModelView.model_validate(model) for model in parts.chat_models.models()]
-    return ModelList(models=found, strategies=parts.chat_models.chat_service.strategies())
+    found = [schemas.ModelView.model_validate(model) for model in parts.chat_models.models()]
+    return schemas.ModelList(models=found, strategies=parts.chat_models.chat_service.strategies())
 
 
 async def event_stream(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[str]:

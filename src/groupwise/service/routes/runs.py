@@ -4,45 +4,35 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
+from groupwise.service import schemas
 from groupwise.service.refusals import refusals
 from groupwise.service.runs import facts
-from groupwise.service.schemas import (
-    RUN_NAME,
-    EventPage,
-    GroupPage,
-    GroupSteps,
-    RunList,
-    RunView,
-    RunWhole,
-    SeriesPage,
-    TrajectoryView,
-)
 from groupwise.service.state import Shared
 
 router = APIRouter(tags=["runs"])
 
-RunId = Annotated[str, Path(pattern=RUN_NAME, max_length=100)]
+RunId = Annotated[str, Path(pattern=schemas.RUN_NAME, max_length=100)]
 Step = Annotated[int, Path(ge=0, lt=2**53)]
 From = Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The number of the first event.")]
 Points = Annotated[int, Query(ge=2, le=10_000)]
 
 
 @router.get("/api/runs", responses=refusals())
-def list_runs(parts: Shared, limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> RunList:
+def list_runs(parts: Shared, limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> schemas.RunList:
     """All runs, most recently changed first."""
-    return RunList(runs=[RunView.model_validate(facts(info)) for info in parts.runs.all()[:limit]])
+    return schemas.RunList(runs=[schemas.RunView.model_validate(facts(info)) for info in parts.runs.all()[:limit]])
 
 
 @router.get("/api/runs/{run}", responses=refusals(404))
-def run_state(run: RunId, parts: Shared) -> RunWhole:
+def run_state(run: RunId, parts: Shared) -> schemas.RunWhole:
     """The state and settings of a run."""
     info = parts.runs.info(run)
     job = parts.jobs.of_run(run)
     more = {"job": job.id if job else None, "config": parts.runs.config(run), "events": len(parts.runs.log(run))}
-    return RunWhole.model_validate({**facts(info), **more})
+    return schemas.RunWhole.model_validate({**facts(info), **more})
 
 
-@router.get("/api/runs/{run}/events", response_model=EventPage, responses=refusals(404))
+@router.get("/api/runs/{run}/events", response_model=schemas.EventPage, responses=refusals(404))
 def events(
     run: RunId,
     parts: Shared,
@@ -71,21 +61,21 @@ def series(
     names: Annotated[list[str] | None, Query(max_length=200, description="Metric names; all if omitted.")] = None,
     points: Points = 1000,
     since: Annotated[int, Query(ge=0, lt=2**53, description="First step to include.")] = 0,
-) -> SeriesPage:
+) -> schemas.SeriesPage:
     """Metrics of a run as curves, downsampled for drawing."""
-    return SeriesPage.model_validate(parts.runs.series(run, names or [], points, since))
+    return schemas.SeriesPage.model_validate(parts.runs.series(run, names or [], points, since))
 
 
 @router.get("/api/runs/{run}/groups", responses=refusals(404))
-def group_steps(run: RunId, parts: Shared) -> GroupSteps:
+def group_steps(run: RunId, parts: Shared) -> schemas.GroupSteps:
     """The steps whose groups were saved."""
-    return GroupSteps(run=run, steps=parts.runs.steps_with_groups(run))
+    return schemas.GroupSteps(run=run, steps=parts.runs.steps_with_groups(run))
 
 
 @router.get("/api/runs/{run}/groups/{step}", responses=refusals(404))
-def groups(run: RunId, step: Step, parts: Shared) -> GroupPage:
+def groups(run: RunId, step: Step, parts: Shared) -> schemas.GroupPage:
     """The groups of a step, with each attempt's score and advantage."""
-    return GroupPage.model_validate({"run": run, "step": step, "groups": parts.runs.groups(run, step)})
+    return schemas.GroupPage.model_validate({"run": run, "step": step, "groups": parts.runs.groups(run, step)})
 
 
 @router.get("/api/runs/{run}/trajectories/{trajectory:path}", responses=refusals(404))
@@ -94,6 +84,6 @@ def trajectory(
     trajectory: Annotated[str, Path(min_length=1, max_length=300)],
     parts: Shared,
     step: Annotated[int | None, Query(ge=0, lt=2**53, description="Its step, if known.")] = None,
-) -> TrajectoryView:
+) -> schemas.TrajectoryView:
     """One attempt: its text, and each token with its advantage."""
-    return TrajectoryView.model_validate(parts.runs.trajectory(run, trajectory, step))
+    return schemas.TrajectoryView.model_validate(parts.runs.trajectory(run, trajectory, step))

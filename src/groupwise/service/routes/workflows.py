@@ -4,21 +4,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
+from groupwise.service import schemas
 from groupwise.service.designs import DesignFile, as_header, examples
 from groupwise.service.refusals import refusals
-from groupwise.service.schemas import (
-    CheckRequest,
-    CheckView,
-    ConvertRequest,
-    DesignRequest,
-    DesignView,
-    ExampleList,
-    ExampleView,
-    FormatList,
-    FormatView,
-    SimulateRequest,
-    SimulateView,
-)
 from groupwise.service.state import Shared
 
 router = APIRouter(tags=["workflows"])
@@ -33,39 +21,39 @@ FormatName = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,40}$")]
 
 
 @router.post("/api/workflows/design", responses=refusals(504, 507))
-async def design(request: DesignRequest, parts: Shared) -> DesignView:
+async def design(request: schemas.DesignRequest, parts: Shared) -> schemas.DesignView:
     """Design a workflow: sound, within every rule, and the best found within the evaluations."""
-    return DesignView.model_validate(await parts.designs.design(request.model_dump()))
+    return schemas.DesignView.model_validate(await parts.designs.design(request.model_dump()))
 
 
 @router.post("/api/workflows/check", responses=REFUSED)
-async def check(request: CheckRequest, parts: Shared) -> CheckView:
+async def check(request: schemas.CheckRequest, parts: Shared) -> schemas.CheckView:
     """Check whether a workflow is sound and keeps its rules; if not, show the steps that lead to the problem."""
-    return CheckView.model_validate(await parts.designs.work("check", request.model_dump()))
+    return schemas.CheckView.model_validate(await parts.designs.work("check", request.model_dump()))
 
 
 @router.post("/api/workflows/simulate", responses=REFUSED)
-async def simulate(request: SimulateRequest, parts: Shared) -> SimulateView:
+async def simulate(request: schemas.SimulateRequest, parts: Shared) -> schemas.SimulateView:
     """Estimate how long cases take, what they cost and how busy everyone is."""
-    return SimulateView.model_validate(await parts.designs.work("simulate", request.model_dump()))
+    return schemas.SimulateView.model_validate(await parts.designs.work("simulate", request.model_dump()))
 
 
 @router.post("/api/workflows/convert", response_class=Response, responses={200: FILE, **REFUSED})
-async def convert(request: ConvertRequest, parts: Shared) -> Response:
+async def convert(request: schemas.ConvertRequest, parts: Shared) -> Response:
     """Convert a workflow to another format."""
     return attachment(await parts.designs.convert(request.model_dump()))
 
 
 @router.get("/api/workflows/examples", responses=refusals())
-def example_list(parts: Shared) -> ExampleList:
+def example_list(parts: Shared) -> schemas.ExampleList:
     """Example requirements, each with the workflow it starts from."""
-    return ExampleList(examples=[ExampleView.model_validate(example) for example in examples()])
+    return schemas.ExampleList(examples=[schemas.ExampleView.model_validate(example) for example in examples()])
 
 
 @router.get("/api/workflows/formats", responses=REFUSED)
-async def format_list(parts: Shared) -> FormatList:
+async def format_list(parts: Shared) -> schemas.FormatList:
     """The formats that workflows can be read from and written to."""
-    return FormatList(formats=[FormatView.model_validate(one) for one in await parts.designs.formats()])
+    return schemas.FormatList(formats=[schemas.FormatView.model_validate(one) for one in await parts.designs.formats()])
 
 
 @router.get(
