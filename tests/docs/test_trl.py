@@ -42,6 +42,6 @@ def test_the_defaults_it_compares_are_the_defaults() -> None:
     trl = pytest.importorskip("trl")
     theirs = {field.name: field.default for field in dataclasses.fields(trl.GRPOConfig)}
     for left, here, difference in ROWS:
-        if found := re.match(r" ?default ([\de.-]+), there ([\de.-]+)", difference):
+        if found := re.match(r" ?default ([\de.-]+) \(TRL: ([\de.-]+)\)", difference):
             (name,), (path,) = re.findall(r"`(\w+)`", left), re.findall(r"`\w+\.(\w+)`", here)
             assert (SETTINGS[path].default, theirs[name]) == (float(found[1]), float(found[2]))
