@@ -59,7 +59,7 @@ def test_it_reads_well_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_what_has_no_groups_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = settings(tmp_path, "ppo", "CartPole-v1")
     assert run(["rollout", path, "--set", "advantage.estimator=gae", "--json"]) == 2
-    assert "no groups" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "does not make groups" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_what_fails_is_told_with_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

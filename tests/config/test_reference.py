@@ -95,7 +95,7 @@ def test_the_committed_keywords_are_current():
 
 def test_the_command_prints_the_page_and_the_keywords():
     for words, text in (([], reference_page()), (["keywords"], keywords_module())):
-        command = [sys.executable, "-m", "groupwise.config", *words]
+        command = [sys.executable, "-m", "groupwise.config.reference", *words]
         assert subprocess.run(command, capture_output=True, check=True).stdout.decode() == text
 
 
