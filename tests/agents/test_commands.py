@@ -145,7 +145,7 @@ MISTAKES = [
     (["chat", "tiny", "--temperature", "-1"], 2, "agent.temperature = -1.0 must be >= 0"),
     (["chat", "tiny", "--max-new-tokens", "0"], 2, "agent.max_new_tokens = 0 must be >= 1"),
     (["chat", "tiny", "--strategy", "sale"], 2, "there is no strategy 'sale'; there are customer_service"),
-    (["chat", "tiny", "--conversation", "a"], 2, "--conversation a names one of a store"),
+    (["chat", "tiny", "--conversation", "a"], 2, "--conversation a requires a store"),
     (["chat", "tiny", "--store", "{settings}"], 2, "is not a valid SQLite file"),
     (["chat", "./nowhere"], 2, "model folder './nowhere' does not exist"),
     (["chat", "latest"], 1, "no run 'latest'"),
@@ -225,7 +225,12 @@ def test_a_conversation_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(conversation.answers) == 1, "the first was reset"
         assert conversation.answers[0].tokens == 1000
     shown = person.getvalue()
-    for words in ("/reset  start over", "There is no /what; /help lists", "(stopped)", "A new conversation."):
+    for words in (
+        "/reset  start over",
+        "Unknown command /what; /help lists",
+        "(stopped)",
+        "Started a new conversation.",
+    ):
         assert words in shown
     assert "(cut off after 1000 tokens; --max-new-tokens allows more)" in shown
 
@@ -239,7 +244,7 @@ def test_a_full_context_is_told_and_the_conversation_goes_on(
         talk(conversation, "tiny@17")
         assert len(conversation.answers) == 3
     told = capsys.readouterr()
-    assert told.out.count("(earlier turns no longer fit and were shortened for the model)") == 1
+    assert told.out.count("(the conversation no longer fits, so earlier turns were shortened for the model)") == 1
     assert "but the model's context is 2048 tokens including the answer. Send a shorter message." in told.out
     assert not told.err
 

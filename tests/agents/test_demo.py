@@ -41,9 +41,9 @@ def test_it_makes_two_runs_the_second_from_the_first(capsys: pytest.CaptureFixtu
 def test_it_tells_before_and_after_and_what_to_do_next(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--seed", "5", "--runs-dir", "elsewhere"]) == 0
     told = capsys.readouterr().out
-    for wanted in ("1. Warm start", "2. GRPO", "asked", "before", "of 10 unseen sums right", "Look at it:"):
+    for wanted in ("1. Warm start", "2. GRPO", "sum", "before", "of 10 unseen sums correct", "See the report:"):
         assert wanted in told
-    report = next(line.split()[-1] for line in told.splitlines() if line.startswith("Look at it:"))
+    report = next(line.split()[-1] for line in told.splitlines() if line.startswith("See the report:"))
     assert Path(report).is_file()
     assert report.startswith("elsewhere/")
     assert "Traceback" not in told

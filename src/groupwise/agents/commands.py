@@ -47,13 +47,13 @@ from groupwise.training.folder import create_run, find_run
 from groupwise.types import Sample
 
 HELP = """/reset  start over
-/exit   leave (Ctrl-D too)
-/help   this
-Ctrl-C  end the answer; at the prompt, leave"""
+/exit   quit (also Ctrl-D)
+/help   show this list
+Ctrl-C  stop the answer; at the prompt, quit"""
 SHOWN_CALLS = 16
 CUT = {
     "length": "cut off after {tokens} tokens; --max-new-tokens allows more",
-    "context": "cut off: the model takes no more than {limit} tokens; /reset starts over",
+    "context": "cut off: the model's context is limited to {limit} tokens; /reset starts over",
     "cancelled": "stopped",
 }
 
@@ -61,31 +61,31 @@ CUT = {
 def chat(
     run: Annotated[str, Parameter(help='A run\'s name or folder, "latest", a model folder, or "tiny".')] = "latest",
     *,
-    system: Annotated[str | None, Parameter(help="What the model is told before the conversation.")] = None,
-    temperature: Annotated[float | None, Parameter(help="The run's own if not given; 0 is greedy.")] = None,
-    greedy: Annotated[bool, Parameter(help="Always the likeliest token.")] = False,
-    max_new_tokens: Annotated[int | None, Parameter(help="Longest answer; the run's own if not given.")] = None,
-    stop: Annotated[tuple[str, ...], Parameter(help="A text that ends an answer.")] = (),
-    seed: Annotated[int, Parameter(help="The same seed and messages give the same answers.")] = 0,
+    system: Annotated[str | None, Parameter(help="System prompt.")] = None,
+    temperature: Annotated[float | None, Parameter(help="0 is greedy. Default: the run's temperature.")] = None,
+    greedy: Annotated[bool, Parameter(help="Always choose the most likely token.")] = False,
+    max_new_tokens: Annotated[int | None, Parameter(help="Maximum tokens per answer. Default: the run's.")] = None,
+    stop: Annotated[tuple[str, ...], Parameter(help="Stop the answer at this text.")] = (),
+    seed: Annotated[int, Parameter(help="Random seed; the same seed and messages give the same answers.")] = 0,
     tools: Annotated[
-        str | None, Parameter(help="Tools it may call: FILE.py with @tool functions, or module:name.")
+        str | None, Parameter(help="Tools the model may call: a FILE.py with @tool functions, or module:name.")
     ] = None,
-    max_rounds: Annotated[int, Parameter(help="How often in a row it may call them before it answers.")] = 8,
-    strategy: Annotated[str | None, Parameter(help="How it is led: sales, educational and others.")] = None,
-    store: Annotated[Path | None, Parameter(help="A file that keeps conversations; made if it is not there.")] = None,
-    conversation: Annotated[str | None, Parameter(help="Its name in the store: go on with it, or begin it.")] = None,
+    max_rounds: Annotated[int, Parameter(help="Rounds of tool calls allowed before the model must answer.")] = 8,
+    strategy: Annotated[str | None, Parameter(help="Conversation strategy, such as sales or educational.")] = None,
+    store: Annotated[Path | None, Parameter(help="File to save conversations in; created if missing.")] = None,
+    conversation: Annotated[str | None, Parameter(help="Conversation in the store to continue or start.")] = None,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
-    """Talk to the policy of a run, or to a model.
+    """Chat with a run's policy or with a model.
 
-    In a terminal it is a conversation. Otherwise every line of the input is a message, and is answered. With tools, the
-    model may call them, and reads what comes of it, before it answers.
+    In a terminal this is an interactive conversation; otherwise each line of standard input is one message.
+    With --tools, the model can call tools and read their results before it answers.
     """
     if greedy and temperature:
-        raise ConfigError(f"--greedy and --temperature {temperature} contradict each other", hint="Give one of them.")
+        raise ConfigError(f"--greedy and --temperature {temperature} contradict each other", hint="Use only one.")
     if conversation is not None and store is None:
-        raise ConfigError(f"--conversation {conversation} names one of a store", hint="Say which: --store FILE.")
+        raise ConfigError(f"--conversation {conversation} requires a store", hint="Add --store FILE.")
     if strategy is not None:
         find_strategy(strategy)
     chosen: dict[str, Any] = {
@@ -94,12 +94,12 @@ def chat(
     }  # fmt: skip
     given = {name: value for name, value in chosen.items() if value is not None}
     if max_rounds < 1:
-        raise ConfigError(f"--max-rounds {max_rounds} leaves no round for tools", hint="Give 1 or more.")
+        raise ConfigError(f"--max-rounds {max_rounds} leaves no round for tools", hint="Use 1 or more.")
     toolbox = Toolbox(find_tools(tools)) if tools else None
     language, own = find_chat_model(run, str(runs_dir))
     config = AgentConfig(**{**own, **given})
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")  # bytes that are not text do not end a conversation
+        sys.stdin.reconfigure(errors="replace")  # invalid bytes must not end the conversation
     with ChatSession(
         language, config, seed, toolbox, max_rounds, strategy=strategy, store=store, conversation_id=conversation
     ) as held:
@@ -108,11 +108,11 @@ def chat(
         else:
             talk(held, run)
         if store is not None and not common.json:
-            print(f"conversation {held.context.conversation_id} is kept in {store}", file=sys.stderr)
+            print(f"saved conversation {held.context.conversation_id} in {store}", file=sys.stderr)
 
 
 def answer_lines(conversation: ChatSession, *, json: bool) -> None:
-    """One answer for every line of the input that is not empty; an empty one for a line that is refused."""
+    """Answer every non-empty line of the input; a line that is refused gets an empty answer."""
     for line in messages(sys.stdin):
         if line == "/reset":
             conversation.reset()
@@ -136,7 +136,7 @@ def answer_lines(conversation: ChatSession, *, json: bool) -> None:
 
 
 def messages(lines: Iterator[str] | Any) -> Iterator[str]:
-    """The messages among some lines, up to /exit."""
+    """Yield the non-empty lines up to /exit."""
     for line in lines:
         text = line.strip()
         if text == "/exit":
@@ -146,10 +146,10 @@ def messages(lines: Iterator[str] | Any) -> Iterator[str]:
 
 
 def talk(conversation: ChatSession, name: str) -> None:
-    """A conversation with a person, until they leave it."""
+    """Hold a conversation in the terminal until the user quits."""
     with suppress(ImportError):
-        import readline  # noqa: F401  # the arrow keys, where Python was built with it
-    print(f"Talking to {name}. /help lists what else can be said.")
+        import readline  # noqa: F401  # enables the arrow keys, if Python was built with it
+    print(f"Chatting with {name}. Type /help for commands.")
     while True:
         try:
             line = input("> ").strip()
@@ -162,20 +162,20 @@ def talk(conversation: ChatSession, name: str) -> None:
 
 
 def turn(conversation: ChatSession, line: str) -> None:
-    """What a person said, carried out or answered."""
+    """Run the user's command, or answer their message."""
     if line == "/reset":
         conversation.reset()
-        print("A new conversation.")
+        print("Started a new conversation.")
     elif line == "/help":
         print(HELP)
     elif line.startswith("/") and line[1:].isalpha():
-        print(f"There is no {line}; /help lists what there is.")
+        print(f"Unknown command {line}; /help lists the commands.")
     elif line:
         show_answer(conversation, line)
 
 
 def show_answer(conversation: ChatSession, message: str) -> None:
-    """The answer as it is made. Ctrl-C ends it; a second one, before it has ended, is passed on."""
+    """Print the answer as it is generated. Ctrl-C stops it; a second Ctrl-C before it has stopped is re-raised."""
     answered = len(conversation.answers)
     events = conversation.events(message)
     stopped = False
@@ -192,14 +192,14 @@ def show_answer(conversation: ChatSession, message: str) -> None:
     print()
     last = conversation.answers[-1]
     if last.compressed:
-        print("(earlier turns no longer fit and were shortened for the model)")
+        print("(the conversation no longer fits, so earlier turns were shortened for the model)")
     end = "cancelled" if stopped else last.end
     if end in CUT:
         print(f"({CUT[end].format(tokens=last.tokens, limit=conversation.engine.max_length)})")
 
 
 def show_events(events: Iterator[str | Reply | ToolResult]) -> None:
-    """Words as they come; a line for every call, and one for what came of it."""
+    """Print text as it arrives, and one line for every call and every result."""
     within = False
     for event in events:
         if isinstance(event, str):
@@ -224,7 +224,7 @@ def show_line(mark: str, colour: str, text: str) -> None:
 
 
 def spoken(call: ToolCall | BrokenCall) -> str:
-    """A call as Python would write it."""
+    """Format a call as Python would write it."""
     if isinstance(call, BrokenCall):
         return call.text
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
@@ -242,32 +242,32 @@ def facts(last: Response) -> dict[str, Any]:
 
 def export(
     run: RunName,
-    folder: Annotated[Path, Parameter(help="Where to; made if it is not there.")],
+    folder: Annotated[Path, Parameter(help="Destination folder; created if it does not exist.")],
     *,
-    adapter: Annotated[bool, Parameter(help="The LoRA adapter alone, for PEFT.")] = False,
-    step: Annotated[int | None, Parameter(help="Which checkpoint; the newest if not given.")] = None,
+    adapter: Annotated[bool, Parameter(help="Export only the LoRA adapter, for PEFT.")] = False,
+    step: Annotated[int | None, Parameter(help="Step of the checkpoint to export. Default: the newest.")] = None,
     force: Annotated[bool, Parameter(help="Replace an earlier export.")] = False,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
-    """Write a run's language model as a folder that `AutoModelForCausalLM.from_pretrained` loads."""
+    """Export a run's language model to a folder that `AutoModelForCausalLM.from_pretrained` can load."""
     path = find_run(run, str(runs_dir))
     written = export_run(path, folder, adapter=adapter, step=step, force=force)
     if common.json:
         answer(written)
         return
     loader = "PeftModel.from_pretrained" if adapter else "AutoModelForCausalLM.from_pretrained"
-    print(f"{written['kind']} weights of {path.name} at step {written['step']} are in {folder}")
-    print(f"load them with {loader}, or talk to them: groupwise chat {folder}")
+    print(f"exported the {written['kind']} weights of {path.name} at step {written['step']} to {folder}")
+    print(f"load them with {loader}, or chat with them: groupwise chat {folder}")
 
 
 def sft(
     config: SettingsFile, *, runs_dir: OwnRunsDir = None, set_: Overrides = (), quiet: Quiet = False,
     common: Common = Common(),
 ) -> int:  # fmt: skip
-    """Fine-tune a language model on right answers first, with the settings file that `train` will use.
+    """Fine-tune a language model on correct answers, as a warm start before `train` with the same settings file.
 
-    Each step learns from rollout.tasks_per_step demonstrations. The sections loss and advantage have no effect.
+    Each step trains on rollout.tasks_per_step demonstrations. The loss and advantage sections are ignored.
     """
     overrides = (*set_, *([f"run.output_dir={runs_dir}"] if runs_dir else []))
     cfg = supervised(load_config(config, overrides))
@@ -280,7 +280,7 @@ def sft(
 
 
 def supervised(cfg: TrainingConfig) -> TrainingConfig:
-    """The settings of a warm start: one pass of plain likelihood, whatever the loss of the later run is."""
+    """The settings of a warm start: one pass of maximum likelihood, whatever loss the later run uses."""
     plain = {**cfg.sections, "loss": LossSettings(), "advantage": AdvantageSettings()}
     return TrainingConfig.from_dict(plain).replace(
         product="warm-start", use_reference_model=False, num_epochs=1, kl_stop=None
@@ -291,29 +291,29 @@ SETTINGS = Path(str(files("groupwise.agents")))
 GRPO_SETTINGS = "column_addition.toml"
 SHOWN_SUMS = 5
 
-OPENING = """A language model of 0.9 million weights, made from scratch, learns two-digit sums on one core.
-A sum is asked as 07+95 and answered from the units up, as on paper: 201."""
-WARM_START = "1. Warm start: it imitates right answers until it has the form, and about a third of the sums."
-SCORES = "2. GRPO: it answers each sum 4 times, and every answer learns from its score relative to its group."
+OPENING = """A language model with 0.9 million weights learns two-digit addition from scratch on one core.
+A question looks like 07+95, and the answer starts with the units, as on paper: 201."""
+WARM_START = "1. Warm start: it imitates correct answers until it knows the format and gets about a third right."
+SCORES = "2. GRPO: it answers each sum 4 times and learns from how each answer scores relative to its group."
 
-NEXT = """Look at it:    {report}
-Try next:      {groupwise} chat {run}          ask it 12+34
-               {groupwise} show {run}
-               {groupwise} eval {run} --seed 7 --samples 8
-               {groupwise} export {run} my-model
-               {groupwise} train {settings} --set policy.model_name={warm} --set loss.loss_type=sapo"""
+NEXT = """See the report: {report}
+Try next:       {groupwise} chat {run}          ask it 12+34
+                {groupwise} show {run}
+                {groupwise} eval {run} --seed 7 --samples 8
+                {groupwise} export {run} my-model
+                {groupwise} train {settings} --set policy.model_name={warm} --set loss.loss_type=sapo"""
 
 
 def demo(
     *,
-    seed: Annotated[int | None, Parameter(help="Any number; a fresh one each time if not given.")] = None,
+    seed: Annotated[int | None, Parameter(help="Random seed. Default: a new one each time.")] = None,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> int:
-    """Teach a tiny language model to add: a warm start, then GRPO, in about two minutes on one core."""
+    """Teach a tiny language model to add: a warm start, then GRPO. Takes about two minutes on one core."""
     seed = int(time.time()) % 100_000 if seed is None else seed
     console = Console(quiet=common.json)
-    console.print(f"{OPENING}\nSeed {seed}: `groupwise demo --seed {seed}` repeats it.", highlight=False)
+    console.print(f"{OPENING}\nSeed {seed}: repeat this demo with `groupwise demo --seed {seed}`.", highlight=False)
     began = time.perf_counter()
     warm, stopped = _train_stage("column_addition_sft.toml", seed, runs_dir, console, title=WARM_START)
     warm_seconds = time.perf_counter() - began
@@ -332,9 +332,9 @@ def demo(
             }
         )  # fmt: skip
     elif stopped:
-        words = f"stopped; go on with: groupwise resume {path}"
+        words = f"Stopped. To continue: groupwise resume {path}"
         if path == warm:
-            words += f"\n    and then: groupwise train {SETTINGS / GRPO_SETTINGS} --set policy.model_name={path}"
+            words += f"\n    and then:  groupwise train {SETTINGS / GRPO_SETTINGS} --set policy.model_name={path}"
         console.print(words, highlight=False, markup=False, soft_wrap=True)
     else:
         _tell(console, history, seconds)
@@ -347,7 +347,7 @@ def demo(
 def _train_stage(
     settings: str, seed: int, runs_dir: Path, console: Console, *, title: str, model: Path | None = None
 ) -> tuple[Path, bool]:
-    """Make a run of a settings file and follow it: its folder, and whether it was interrupted."""
+    """Run a settings file to its end; return the run's folder and whether it was interrupted."""
     start = [f"policy.model_name={model}"] if model else []
     cfg = load_config(SETTINGS / settings, [f"run.seed={seed}", f"run.output_dir={runs_dir}", *start])
     cfg = product_of(cfg).prepare(cfg)
@@ -357,27 +357,27 @@ def _train_stage(
     last = deque(run_events(path, cfg, quiet=quiet), maxlen=1).pop()
     if quiet and not console.quiet:
         steps, rewards = History.read(path).series("eval/accuracy")
-        console.print("share of held-out sums that are right, by step", style="dim")
+        console.print("share of held-out sums answered correctly, by step", style="dim")
         print(curve(course(steps, rewards), min(console.width, 72), 8, steps=(steps[0], steps[-1])), flush=True)
     return path, last.data["reason"] == "stopped"
 
 
 def _tell(console: Console, history: History, seconds: float) -> None:
-    """Before and after, in numbers and in answers."""
+    """Print scores and sample answers before and after."""
     scores = history.series("eval/accuracy")[1]
     asked = int(history.last("eval/attempts") or 0)
-    told = history.samples()
-    first, last = told[min(told)], told[max(told)]
+    samples = history.samples()
+    first, last = samples[min(samples)], samples[max(samples)]
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("asked", "right", "before", "after"):
+    for name in ("sum", "correct", "before", "after"):
         table.add_column(name)
     for prompt, sample in list(last.items())[:SHOWN_SUMS]:
         table.add_row(prompt, sample.expected, _said(first.get(prompt)), _said(sample))
     console.print()
     console.print(table)
     console.print(
-        f"\nBefore GRPO: {scores[0]:.0%} of {asked} unseen sums right.  After: [bold]{scores[-1]:.0%}[/bold].\n"
-        f"Answered greedily; {seconds:.0f} s in all, on one core.\n",
+        f"\nBefore GRPO: {scores[0]:.0%} of {asked} unseen sums correct.  After: [bold]{scores[-1]:.0%}[/bold].\n"
+        f"Greedy answers; {seconds:.0f} s in total, on one core.\n",
         highlight=False,
     )
 
