@@ -100,8 +100,8 @@ def test_asking_twice_with_one_key_is_asking_once(serve: Callable[..., Any], tmp
 
 
 @pytest.mark.parametrize(("body", "status", "words"), [
-    ({}, 422, "give either prompts or config"),
-    ({"prompts": ["a"], "config": {}}, 422, "give either prompts or config"),
+    ({}, 422, "send exactly one of prompts and config"),
+    ({"prompts": ["a"], "config": {}}, 422, "send exactly one of prompts and config"),
     ({"prompts": []}, 422, "at least 1"),
     ({"prompts": ["a"], "strategy": "magic"}, 422, "strategy"),
     ({"prompts": ["a"], "num_iterations": "many"}, 422, "num_iterations"),

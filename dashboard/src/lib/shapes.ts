@@ -10,7 +10,7 @@ export interface components {
             trajectory_id: string;
             /**
              * Total
-             * @description The score; null where the attempt failed.
+             * @description The score; null if the attempt failed.
              */
             total: number | null;
             /** Parts */
@@ -34,7 +34,7 @@ export interface components {
         };
         /**
          * CallView
-         * @description A tool that was called, and what came of it.
+         * @description A tool call and its result.
          */
         CallView: {
             /** Name */
@@ -84,24 +84,24 @@ export interface components {
         };
         /**
          * ChatRequest
-         * @description What is said to a model, and how it should answer.
+         * @description A message to a model, and how it should answer.
          */
         ChatRequest: {
             /** Message */
             message: string;
             /**
              * Strategy
-             * @description How the conversation is led: customer_service, technical_support, educational or sales.
+             * @description The strategy: customer_service, technical_support, educational or sales.
              */
             strategy?: string | null;
             /**
              * Conversation Id
-             * @description The conversation to go on with; a new one without it.
+             * @description The conversation to continue. Leave it out to start a new one.
              */
             conversation_id?: string | null;
             /**
              * Model
-             * @description The base model or a trained run; the service's own without it.
+             * @description The base model or a trained run. Default: the service's model.
              */
             model?: string | null;
             /**
@@ -120,17 +120,17 @@ export interface components {
         };
         /**
          * CheckRequest
-         * @description A workflow, and what is required of it, if anything.
+         * @description A workflow and, optionally, its requirements.
          */
         CheckRequest: {
             /**
              * Workflow
-             * @description The workflow's text, in any format that is read.
+             * @description The workflow's text, in any readable format.
              */
             workflow: string;
             /**
              * Format
-             * @description Its format; found out without it.
+             * @description Its format. Default: detected.
              */
             format?: string | null;
             /** Requirements */
@@ -212,12 +212,12 @@ export interface components {
         ConvertRequest: {
             /**
              * Workflow
-             * @description The workflow's text, in any format that is read.
+             * @description The workflow's text, in any readable format.
              */
             workflow: string;
             /**
              * Format
-             * @description Its format; found out without it.
+             * @description Its format. Default: detected.
              */
             format?: string | null;
             /** Requirements */
@@ -239,24 +239,24 @@ export interface components {
         };
         /**
          * DesignRequest
-         * @description Requirements to design for, and how long to search.
+         * @description The requirements to design for, and the search budget.
          */
         DesignRequest: {
             /**
              * Requirements
-             * @description YAML or JSON as a text, or the object itself.
+             * @description YAML or JSON text, or the object itself.
              */
             requirements: string | {
                 [key: string]: unknown;
             };
             /**
              * Workflow
-             * @description A workflow to start from, in any format that is read.
+             * @description A workflow to start from, in any readable format.
              */
             workflow?: string | null;
             /**
              * Format
-             * @description Its format; found out without it.
+             * @description Its format. Default: detected.
              */
             format?: string | null;
             /**
@@ -271,14 +271,14 @@ export interface components {
             seed: number;
             /**
              * Check
-             * @description Simulate the best, and say how well it was predicted.
+             * @description Simulate the best design and report how well its performance was predicted.
              * @default false
              */
             check: boolean;
         };
         /**
          * DesignView
-         * @description The best design that was found: its score as a tree of parts, a picture, and where to download it.
+         * @description The best design found: its score as a tree of components, a picture, and where to download it.
          */
         DesignView: {
             /** Id */
@@ -303,7 +303,7 @@ export interface components {
             }[];
             /**
              * Design
-             * @description The design in a line.
+             * @description The design on one line.
              */
             design: string;
             /** Servers */
@@ -337,13 +337,13 @@ export interface components {
             url: string;
             /**
              * Cannot
-             * @description Why this format cannot say it; empty where it can.
+             * @description Why this format cannot express the workflow; empty if it can.
              */
             cannot: string;
         };
         /**
          * ErrorDetail
-         * @description What went wrong, with the value and the limit; what to do about it; and which field is at fault.
+         * @description What went wrong (with the value and the limit), what to do about it, and which field caused it.
          */
         ErrorDetail: {
             /** Code */
@@ -363,7 +363,7 @@ export interface components {
         };
         /**
          * EventPage
-         * @description Events in order. `next` is the number to go on from; with `points`, steps and evaluations are thinned out.
+         * @description Events in order. Continue from number `next`; with `points`, steps and evaluations are downsampled.
          */
         EventPage: {
             /** Run */
@@ -464,7 +464,7 @@ export interface components {
             std: number | null;
             /**
              * Zero Signal
-             * @description All scores are equal: nothing can be learned from it.
+             * @description All scores are equal, so there is nothing to learn from.
              */
             zero_signal: boolean;
             /** Attempts */
@@ -484,7 +484,7 @@ export interface components {
         };
         /**
          * JobView
-         * @description A job: what was asked for, and how its run stands.
+         * @description A job: the request, and the state of its run.
          */
         JobView: {
             /** Id */
@@ -496,7 +496,7 @@ export interface components {
             state: "queued" | "running" | "finished" | "failed" | "cancelled";
             /**
              * Cancelling
-             * @description It runs, and ends after its present step.
+             * @description The job is running and will stop after the current step.
              */
             cancelling: boolean;
             /** Run */
@@ -596,7 +596,7 @@ export interface components {
             run: string;
             /**
              * Order
-             * @description The id under which the run reports what it did with it: an event `control`.
+             * @description The id of this command; the run reports its outcome in a `control` event with the same id.
              */
             order: string;
         };
@@ -611,7 +611,7 @@ export interface components {
         };
         /**
          * Refusal
-         * @description The one shape of every error.
+         * @description The body of every error response.
          */
         Refusal: {
             error: components["schemas"]["ErrorDetail"];
@@ -623,7 +623,7 @@ export interface components {
         };
         /**
          * RunView
-         * @description A run as it stands, whoever started it.
+         * @description The current state of a run, whoever started it.
          */
         RunView: {
             /** Id */
@@ -669,7 +669,7 @@ export interface components {
             };
             /**
              * Job
-             * @description The job that it belongs to, if it has one.
+             * @description The job it belongs to, if any.
              */
             job: string | null;
             /** Config */
@@ -680,7 +680,7 @@ export interface components {
             };
             /**
              * Events
-             * @description How many events there are: the number of the next one.
+             * @description Number of events so far, which is also the number of the next one.
              */
             events: number;
         };
@@ -691,7 +691,7 @@ export interface components {
         };
         /**
          * ScaleRequest
-         * @description How many workers the jobs that run shall have: times a factor, a number, or between two.
+         * @description Change the number of workers of running jobs: by a factor, to a number, or within limits.
          */
         ScaleRequest: {
             /** Scale Factor */
@@ -704,13 +704,13 @@ export interface components {
             most?: number | null;
             /**
              * Job
-             * @description One job; all without it.
+             * @description One job. Default: all jobs.
              */
             job?: string | null;
         };
         /**
          * SeriesPage
-         * @description Curves of at most `points` points: of each stretch the lowest and the highest value.
+         * @description Curves downsampled to at most `points` points: the minimum and maximum of each interval.
          */
         SeriesPage: {
             /** Run */
@@ -728,12 +728,12 @@ export interface components {
         SimulateRequest: {
             /**
              * Workflow
-             * @description The workflow's text, in any format that is read.
+             * @description The workflow's text, in any readable format.
              */
             workflow: string;
             /**
              * Format
-             * @description Its format; found out without it.
+             * @description Its format. Default: detected.
              */
             format?: string | null;
             /** Requirements */
@@ -783,7 +783,7 @@ export interface components {
             text: string;
             /**
              * Advantage
-             * @description Null at tokens the model was given.
+             * @description Null for tokens that the model did not write.
              */
             advantage: number | null;
             /** Logp */
@@ -791,26 +791,26 @@ export interface components {
         };
         /**
          * TrainRequest
-         * @description What to train: `prompts` for a language model, or the whole `config` of a run of any product.
+         * @description What to train: `prompts` for a language model, or the complete `config` of a run of any product.
          */
         TrainRequest: {
             /** Prompts */
             prompts?: string[] | null;
             /**
              * Held Out
-             * @description Prompts to judge on. Without them: a tenth of the prompts, or our own where they are few.
+             * @description Evaluation prompts. Default: a tenth of the prompts, or built-in ones if there are fewer than 20.
              */
             held_out?: string[] | null;
             /**
              * Config
-             * @description Settings as in a settings file, nested or flat.
+             * @description Settings, nested or flat, as in a settings file.
              */
             config?: {
                 [key: string]: unknown;
             } | null;
             /**
              * Strategy
-             * @description Where it is computed: on this machine.
+             * @description Where to train: this machine.
              * @default computational
              * @constant
              */
@@ -832,13 +832,13 @@ export interface components {
             use_ruler_rewards: boolean;
             /**
              * Reward
-             * @description The reward by its name; see docs/rewards.md.
+             * @description The name of the reward; see docs/rewards.md.
              * @default customer_service
              */
             reward: string;
             /**
              * Model
-             * @description The model to begin with: tiny, a run, a folder or a hub name.
+             * @description The initial model: tiny, a run, a folder or a Hugging Face Hub name.
              * @default tiny
              */
             model: string;
@@ -849,7 +849,7 @@ export interface components {
             seed: number;
             /**
              * Name
-             * @description The run's name; one is made up without it.
+             * @description The run's name. Default: a generated one.
              */
             name?: string | null;
         };
@@ -859,7 +859,7 @@ export interface components {
             trajectory_id: string;
             /**
              * Total
-             * @description The score; null where the attempt failed.
+             * @description The score; null if the attempt failed.
              */
             total: number | null;
             /** Parts */
@@ -890,7 +890,7 @@ export interface components {
             prompt: string;
             /**
              * Turns
-             * @description Empty where tokens were not recorded.
+             * @description Empty if tokens were not recorded.
              */
             turns: components["schemas"]["TurnView"][];
         };

@@ -111,7 +111,7 @@ class Jobs:
             with self.tables.reading() as link:
                 known = self._by_key(link, key)
             if known is None:
-                raise RunTaken(f"a run named {run!r} exists already", hint="Choose another run.run_name.") from None
+                raise RunTaken(f"a run named {run!r} already exists", hint="Choose another run.run_name.") from None
             return _same(known, digest), False
         return self.get(str(row["id"])), True
 

@@ -1,4 +1,4 @@
-"""The shapes of requests and answers, from which the OpenAPI document is made."""
+"""Request and response schemas; the OpenAPI document is generated from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RequestModel(BaseModel):
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong, with the value and the limit; what to do about it; and which field is at fault."""
+    """What went wrong (with the value and the limit), what to do about it, and which field caused it."""
 
     code: str
     message: str
@@ -25,45 +25,46 @@ class ErrorDetail(BaseModel):
 
 
 class Refusal(BaseModel):
-    """The one shape of every error."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
 
 class TrainRequest(RequestModel):
-    """What to train: `prompts` for a language model, or the whole `config` of a run of any product."""
+    """What to train: `prompts` for a language model, or the complete `config` of a run of any product."""
 
     prompts: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = None
     held_out: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = Field(
-        None, description="Prompts to judge on. Without them: a tenth of the prompts, or our own where they are few."
+        None,
+        description="Evaluation prompts. Default: a tenth of the prompts, or built-in ones if there are fewer than 20.",
     )
-    config: dict[str, Any] | None = Field(None, description="Settings as in a settings file, nested or flat.")
-    strategy: Literal["computational"] = Field("computational", description="Where it is computed: on this machine.")
+    config: dict[str, Any] | None = Field(None, description="Settings, nested or flat, as in a settings file.")
+    strategy: Literal["computational"] = Field("computational", description="Where to train: this machine.")
     num_iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     use_neural_rewards: StrictBool = False
     use_ruler_rewards: StrictBool = False
     reward: Annotated[str, Field(min_length=1, max_length=200)] = Field(
-        "customer_service", description="The reward by its name; see docs/rewards.md."
+        "customer_service", description="The name of the reward; see docs/rewards.md."
     )
     model: Annotated[str, Field(min_length=1, max_length=500)] = Field(
-        "tiny", description="The model to begin with: tiny, a run, a folder or a hub name."
+        "tiny", description="The initial model: tiny, a run, a folder or a Hugging Face Hub name."
     )
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
-    name: RunName | None = Field(None, description="The run's name; one is made up without it.")
+    name: RunName | None = Field(None, description="The run's name. Default: a generated one.")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> TrainRequest:
         if (self.prompts is None) == (self.config is None):
-            raise ValueError("give either prompts or config")
+            raise ValueError("send exactly one of prompts and config")
         return self
 
 
 class JobView(BaseModel):
-    """A job: what was asked for, and how its run stands."""
+    """A job: the request, and the state of its run."""
 
     id: str
     state: Literal["queued", "running", "finished", "failed", "cancelled"]
-    cancelling: bool = Field(description="It runs, and ends after its present step.")
+    cancelling: bool = Field(description="The job is running and will stop after the current step.")
     run: str
     product: str
     created: float
@@ -81,7 +82,7 @@ class JobList(BaseModel):
 
 
 class RunView(BaseModel):
-    """A run as it stands, whoever started it."""
+    """The current state of a run, whoever started it."""
 
     id: str
     state: str = Field(description="created, running, interrupted, stopped, failed, finished or damaged.")
@@ -97,9 +98,9 @@ class RunList(BaseModel):
 
 
 class RunWhole(RunView):
-    job: str | None = Field(description="The job that it belongs to, if it has one.")
+    job: str | None = Field(description="The job it belongs to, if any.")
     config: dict[str, dict[str, Any]]
-    events: int = Field(description="How many events there are: the number of the next one.")
+    events: int = Field(description="Number of events so far, which is also the number of the next one.")
 
 
 class EventView(BaseModel):
@@ -114,7 +115,7 @@ class EventView(BaseModel):
 
 
 class EventPage(BaseModel):
-    """Events in order. `next` is the number to go on from; with `points`, steps and evaluations are thinned out."""
+    """Events in order. Continue from number `next`; with `points`, steps and evaluations are downsampled."""
 
     run: str
     attempt: int
@@ -130,7 +131,7 @@ class Curve(BaseModel):
 
 
 class SeriesPage(BaseModel):
-    """Curves of at most `points` points: of each stretch the lowest and the highest value."""
+    """Curves downsampled to at most `points` points: the minimum and maximum of each interval."""
 
     run: str
     next: int
@@ -140,7 +141,7 @@ class SeriesPage(BaseModel):
 
 class AttemptView(BaseModel):
     trajectory_id: str
-    total: float | None = Field(description="The score; null where the attempt failed.")
+    total: float | None = Field(description="The score; null if the attempt failed.")
     parts: dict[str, float | None]
     flags: list[str]
     advantage: float
@@ -158,7 +159,7 @@ class GroupView(BaseModel):
     size: int
     mean: float | None
     std: float | None
-    zero_signal: bool = Field(description="All scores are equal: nothing can be learned from it.")
+    zero_signal: bool = Field(description="All scores are equal, so there is nothing to learn from.")
     attempts: list[AttemptView]
 
 
@@ -175,7 +176,7 @@ class GroupSteps(BaseModel):
 
 class TokenView(BaseModel):
     text: str
-    advantage: float | None = Field(description="Null at tokens the model was given.")
+    advantage: float | None = Field(description="Null for tokens that the model did not write.")
     logp: float | None
 
 
@@ -189,21 +190,21 @@ class TrajectoryView(AttemptView):
     group_id: str
     task_id: str
     prompt: str
-    turns: list[TurnView] = Field(description="Empty where tokens were not recorded.")
+    turns: list[TurnView] = Field(description="Empty if tokens were not recorded.")
 
 
 class ChatRequest(RequestModel):
-    """What is said to a model, and how it should answer."""
+    """A message to a model, and how it should answer."""
 
     message: Annotated[str, Field(min_length=1, max_length=100_000)]
     strategy: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(
-        None, description="How the conversation is led: customer_service, technical_support, educational or sales."
+        None, description="The strategy: customer_service, technical_support, educational or sales."
     )
     conversation_id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="The conversation to go on with; a new one without it."
+        None, description="The conversation to continue. Leave it out to start a new one."
     )
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="The base model or a trained run; the service's own without it."
+        None, description="The base model or a trained run. Default: the service's model."
     )
     stream: StrictBool = False
     system: Annotated[str, Field(max_length=20_000)] | None = None
@@ -213,7 +214,7 @@ class ChatRequest(RequestModel):
 
 
 class CallView(BaseModel):
-    """A tool that was called, and what came of it."""
+    """A tool call and its result."""
 
     name: str
     arguments: dict[str, Any]
@@ -271,21 +272,23 @@ FormatName = Annotated[str, Field(min_length=1, max_length=40)]
 
 
 class DesignRequest(RequestModel):
-    """Requirements to design for, and how long to search."""
+    """The requirements to design for, and the search budget."""
 
-    requirements: LongText | dict[str, Any] = Field(description="YAML or JSON as a text, or the object itself.")
-    workflow: LongText | None = Field(None, description="A workflow to start from, in any format that is read.")
-    format: FormatName | None = Field(None, description="Its format; found out without it.")
+    requirements: LongText | dict[str, Any] = Field(description="YAML or JSON text, or the object itself.")
+    workflow: LongText | None = Field(None, description="A workflow to start from, in any readable format.")
+    format: FormatName | None = Field(None, description="Its format. Default: detected.")
     evaluations: Annotated[int, Field(ge=1, le=4096)] = 32
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    check: StrictBool = Field(False, description="Simulate the best, and say how well it was predicted.")
+    check: StrictBool = Field(
+        False, description="Simulate the best design and report how well its performance was predicted."
+    )
 
 
 class CheckRequest(RequestModel):
-    """A workflow, and what is required of it, if anything."""
+    """A workflow and, optionally, its requirements."""
 
-    workflow: LongText = Field(description="The workflow's text, in any format that is read.")
-    format: FormatName | None = Field(None, description="Its format; found out without it.")
+    workflow: LongText = Field(description="The workflow's text, in any readable format.")
+    format: FormatName | None = Field(None, description="Its format. Default: detected.")
     requirements: LongText | dict[str, Any] | None = None
 
 
@@ -304,11 +307,11 @@ class DownloadView(BaseModel):
     title: str
     suffix: str
     url: str
-    cannot: str = Field(description="Why this format cannot say it; empty where it can.")
+    cannot: str = Field(description="Why this format cannot express the workflow; empty if it can.")
 
 
 class DesignView(BaseModel):
-    """The best design that was found: its score as a tree of parts, a picture, and where to download it."""
+    """The best design found: its score as a tree of components, a picture, and where to download it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -319,7 +322,7 @@ class DesignView(BaseModel):
     groups: dict[str, float | None]
     explanation: dict[str, Any]
     broken: list[dict[str, Any]]
-    design: str = Field(description="The design in a line.")
+    design: str = Field(description="The design on one line.")
     servers: dict[str, int]
     evaluations: int
     svg: str
@@ -375,19 +378,21 @@ class FormatList(BaseModel):
 
 
 class ScaleRequest(RequestModel):
-    """How many workers the jobs that run shall have: times a factor, a number, or between two."""
+    """Change the number of workers of running jobs: by a factor, to a number, or within limits."""
 
     scale_factor: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = None
     workers: Annotated[int, Field(ge=1, le=100_000)] | None = None
     least: Annotated[int, Field(ge=1, le=100_000)] | None = None
     most: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    job: Annotated[str, Field(min_length=1, max_length=32)] | None = Field(None, description="One job; all without it.")
+    job: Annotated[str, Field(min_length=1, max_length=32)] | None = Field(
+        None, description="One job. Default: all jobs."
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> ScaleRequest:
         limits = self.least is not None or self.most is not None
         if sum((self.scale_factor is not None, self.workers is not None, limits)) != 1:
-            raise ValueError("give one of scale_factor, workers, or limits (least and most)")
+            raise ValueError("send exactly one of scale_factor, workers, or limits (least and most)")
         if self.least is not None and self.most is not None and self.least > self.most:
             raise ValueError("least is above most")
         return self
@@ -396,7 +401,9 @@ class ScaleRequest(RequestModel):
 class Order(BaseModel):
     job: str
     run: str
-    order: str = Field(description="The id under which the run reports what it did with it: an event `control`.")
+    order: str = Field(
+        description="The id of this command; the run reports its outcome in a `control` event with the same id."
+    )
 
 
 class ScaleAnswer(BaseModel):

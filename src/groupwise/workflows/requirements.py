@@ -88,7 +88,9 @@ class RequiredRules(RequirementPart):
     """Rules that every design must keep."""
 
     precedes: Annotated[tuple[tuple[str, str], ...], Field(description="pairs: the first comes before the second")] = ()
-    excludes: Annotated[tuple[tuple[str, str], ...], Field(description="pairs that never both happen in one case")] = ()
+    excludes: Annotated[
+        tuple[tuple[str, str], ...], Field(description="pairs that must not both happen in one case")
+    ] = ()
     must_include: tuple[str, ...] = ()
     separate: Annotated[tuple[tuple[str, str], ...], Field(description="pairs done by different pools")] = ()
     deadline: Annotated[float | None, Field(gt=0, description="longest mean cycle time, in seconds")] = None

@@ -36,7 +36,7 @@ def train(request: TrainRequest, response: Response, parts: Shared, who: Asker, 
     asked = request.model_dump(mode="json", exclude_defaults=True)
     run = run_name(request, cfg)
     if (parts.settings.runs_dir / run).exists() and parts.jobs.of_run(run) is None:
-        raise RunTaken(f"a run named {run!r} exists already", hint="Choose another name.", field="name")
+        raise RunTaken(f"a run named {run!r} already exists", hint="Choose another name.", field="name")
     job, new = parts.jobs.add(run, cfg.task.product, asked, who.id, key)
     parts.supervisor.wake()
     response.status_code = 202 if new else 200
