@@ -260,7 +260,7 @@ MISTAKES = [
     ),
     ("no_such_module:x", "", "cannot be imported: ModuleNotFoundError"),
     ("json:nothing", "", "the module json has no 'nothing'"),
-    ("json:__name__", "", "is 'json', not tools"),
+    ("json:__name__", "", "is 'json', not a tool or a list of tools"),
 ]
 
 

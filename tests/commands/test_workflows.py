@@ -129,7 +129,7 @@ def test_convert_and_diff(plain: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_format_that_cannot_say_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["convert", LOAN, str(tmp_path / "loan.dax.unknown")]) == 2
-    assert "no format has the suffix '.unknown'" in capsys.readouterr().err
+    assert "no supported format has the suffix '.unknown'" in capsys.readouterr().err
 
 
 def test_requirements_from_a_log_and_what_is_possible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,11 +105,11 @@ def test_it_runs_inside_jit() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     pytest.importorskip("jax")
-    with pytest.raises(ValueError, match=r"rewards has shape \(3,\); it needs \(2,\)"):
+    with pytest.raises(ValueError, match=r"rewards has shape \(3,\), but must have \(2,\)"):
         compute_group_advantages_vectorized(np.zeros(2), np.zeros(3), np.zeros(2), np.zeros(2))
     with pytest.raises(ValueError, match="flatten the steps"):
         compute_group_advantages_vectorized(*[np.zeros((2, 2))] * 4)
-    with pytest.raises(ValueError, match="values holds a number that is not finite"):
+    with pytest.raises(ValueError, match="values contains a number that is not finite"):
         compute_group_advantages_vectorized(np.array([np.nan]), np.zeros(1), np.zeros(1), np.zeros(1))
 
 

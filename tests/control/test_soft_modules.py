@@ -22,5 +22,5 @@ def test_layers_may_have_unlike_numbers_of_modules() -> None:
 
 
 def test_shapes_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"logits has shape \(2, 3\); it needs \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"logits has shape \(2, 3\), but must have \(2, 4\)"):
         soft_route(torch.ones(4, 2), torch.ones(2, 3))

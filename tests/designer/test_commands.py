@@ -105,7 +105,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(
 ) -> None:
     path = tiny(tmp_path / "tiny.yaml")
     assert run(["design", str(path), "-o", str(tmp_path / "out.docx")]) == 2
-    assert "no format has the suffix '.docx'" in capsys.readouterr().err
+    assert "no supported format has the suffix '.docx'" in capsys.readouterr().err
     assert run(["design", str(path), "--policy", str(tmp_path / "nowhere")]) == 2
     assert "nowhere is not a policy" in capsys.readouterr().err
     assert run(["design", str(path), "--evaluations", "0", "--policy", weights]) == 2

@@ -1,4 +1,4 @@
-"""`AgentConfig`: which model an agent is, what it is told first, and how it chooses its words.
+"""`AgentConfig`: an agent's model, its system prompt and its sampling settings.
 
 Annotations here are read at run time, so this module does not postpone their evaluation.
 """
@@ -23,7 +23,7 @@ class AgentConfig(Section):
     SECTION: ClassVar[str] = "agent"
 
     model_name: str = setting("tiny", "language model: tiny, a folder, a run or a hub name")
-    system_prompt: str | None = setting(None, "what the model is told before the conversation")
+    system_prompt: str | None = setting(None, "system prompt: instructions before the conversation")
     temperature: float = setting(1.0, "divides the logits; 0 takes the likeliest token", ge=0)
     max_new_tokens: int = setting(512, "tokens after which an answer is cut off", ge=1)
     top_p: float = setting(
@@ -50,7 +50,7 @@ class AgentConfig(Section):
         return {name: value for name, value in self.items() if name in SETTINGS}
 
     def chosen_sampling(self, settings: TrainingConfig) -> dict[str, Any]:
-        """How this agent was told to choose its words, for a run whose own settings leave it at the default.
+        """This agent's sampling settings, for a run whose own settings leave them at the default.
 
         A temperature of 0 is for answering: a group of equal attempts has nothing to compare.
         """

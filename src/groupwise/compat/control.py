@@ -82,7 +82,7 @@ class GRPO:
 
     def _start(self, rollouts: Sequence[Any]) -> tuple[GroupSource, Learner]:
         if not len(rollouts):
-            raise ContractError("there are no rollouts to learn from", hint="Give at least one episode.")
+            raise ContractError("there are no rollouts to learn from", hint="Pass at least one episode.")
         if self.policy is None:
             self.policy = fitting_policy(rollouts, self.cfg)
         if self._learning is None:
@@ -206,7 +206,7 @@ def fitting_policy(rollouts: Sequence[Any], cfg: TrainingConfig) -> MLPPolicy:
     given = [_trajectory(rollout, number) for number, rollout in enumerate(rollouts)]
     if any(t.actions.dtype.kind not in "iu" or t.actions.ndim != 1 for t in given):
         raise ContractError(
-            "the actions are not whole numbers, so a policy cannot be inferred", hint="Give one: GRPO(policy=…)."
+            "the actions are not whole numbers, so a policy cannot be inferred", hint="Pass one: GRPO(policy=…)."
         )
     actions = max((int(t.actions.max(initial=1)) for t in given), default=1) + 1
     return MLPPolicy(
@@ -241,7 +241,7 @@ def _trajectory(rollout: Any, number: int) -> Trajectory:
     if actions.shape[:1] != rewards.shape or not (np.isfinite(rewards).all() and np.isfinite(obs).all()):
         raise ContractError(
             f"rollout {number} has {actions.shape} actions, {rewards.shape} rewards, or a number that is not finite",
-            hint="Give as many actions as rewards, and look for NaN.",
+            hint="Pass as many actions as rewards, and check for NaN.",
         )
     logp = getattr(rollout, "behavior_logp", None)
     terminated, last_obs = bool(getattr(rollout, "terminated", True)), getattr(rollout, "last_obs", None)

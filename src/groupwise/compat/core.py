@@ -180,12 +180,14 @@ def _check(given: dict[str, Any], tracer: type) -> None:
     """One shape [N], and no number that is none; while JAX traces there are shapes only."""
     shape = np.shape(given["values"])
     if len(shape) != 1:
-        raise ValueError(f"values has shape {shape}; it needs 1 dimension: flatten the steps and number their groups")
+        raise ValueError(
+            f"values has shape {shape}, but must have 1 dimension: flatten the steps and number their groups"
+        )
     for name, array in given.items():
         if np.shape(array) != shape:
-            raise ValueError(f"{name} has shape {np.shape(array)}; it needs {shape}")
+            raise ValueError(f"{name} has shape {np.shape(array)}, but must have {shape}")
         if not isinstance(array, tracer) and not np.isfinite(np.asarray(array)).all():
-            raise ValueError(f"{name} holds a number that is not finite")
+            raise ValueError(f"{name} contains a number that is not finite")
 
 
 @cache

@@ -104,7 +104,7 @@ class TrajectoryDataset(Dataset[dict[str, Tensor]]):
         return row
 
     def collate(self, rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        """Rows as a batch [B, T], padded behind; give it to a `DataLoader` as `collate_fn`."""
+        """Pad rows on the right into a batch [B, T]; pass this to a `DataLoader` as `collate_fn`."""
         pad = self.tokenizer.pad_token_id
         fill = {"input_ids": 0 if pad is None else pad, "labels": IGNORED}
         width = max(len(row["input_ids"]) for row in rows)
@@ -121,7 +121,7 @@ class TrajectoryDataset(Dataset[dict[str, Tensor]]):
         if sample.behavior_logp is not None and len(sample.behavior_logp) != len(whole):
             raise ContractError(
                 f"sample {index} has {len(sample.behavior_logp)} log-probabilities for {len(whole)} tokens",
-                hint="Give token_ids too: the tokens as they were sampled.",
+                hint="Also pass token_ids, the tokens as they were sampled.",
             )
         answer = whole[: self.max_length - 1]
         return prompt[-(self.max_length - len(answer)) :], answer
@@ -223,7 +223,7 @@ class ValueFunction:
         ended = inside.new_ones(inside.shape[0]) if terminated is None else terminated.bool()
         if bootstrap is None:
             if not ended.all():
-                raise ValueError("a row was cut before its end; give bootstrap, the values after the last tokens")
+                raise ValueError("a row was truncated; pass `bootstrap`, the values after the last tokens")
             bootstrap = values.new_zeros(values.shape[0])
         last = inside & (inside.flip(1).cumsum(1).flip(1) == 1)
         return core.gae(
@@ -318,5 +318,5 @@ def _hidden_size(model: nn.Module) -> int:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     size = getattr(text, "hidden_size", None)
     if not isinstance(size, int):
-        raise ValueError(f"{type(model).__name__} has no config.hidden_size; give a Hugging Face language model")
+        raise ValueError(f"{type(model).__name__} has no config.hidden_size; pass a Hugging Face language model")
     return size

@@ -31,7 +31,7 @@ def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> di
 
 
 def parse_value(text: str) -> Any:
-    """The text as a TOML value; `null` is None; what is no TOML is a plain text."""
+    """Parse the text as a TOML value; `null` is None, and anything that is not TOML is plain text."""
     if text == "null":
         return None
     try:

@@ -86,7 +86,7 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m groupwise.config.reference > docs/reference/config.md`. -->
 
-`TrainingConfig` has every setting of a run. Give settings by their flat names, which are unique and which an
+`TrainingConfig` has every setting of a run. Pass settings by their flat names, which are unique and which an
 editor completes; read them in their sections:
 
 ```python

@@ -283,7 +283,7 @@ class GroupingSettings(Section):
     )
     group_weight_temperature: float = setting(1.0, "performance and adaptive: above 1 is gentler", gt=0)
     group_weight_floor: float = setting(
-        0.1, "performance and adaptive: least share of the loss, as a part of an equal one", ge=0, le=1
+        0.1, "performance and adaptive: minimum weight of a group, relative to equal weights", ge=0, le=1
     )
     history_window: int = setting(1000, "trajectories that adaptive and dirichlet groupings remember", ge=1)
 
@@ -295,7 +295,7 @@ class MemorySettings(Section):
     experience_memory_size: int = setting(10_000, "experiences kept", ge=0)
     # Weight after n generations without use: decay_factor ** (n / decay_unit).
     decay_factor: float = setting(0.999, "weight that remains after decay_unit generations without use", gt=0, le=1)
-    decay_unit: int = setting(1, "generations without use that decay_factor counts for", ge=1)
+    decay_unit: int = setting(1, "generations without use after which decay_factor applies once", ge=1)
     recall_threshold: float = setting(0.3, "least similarity at which a pattern is recalled", ge=0, le=1)
 
 

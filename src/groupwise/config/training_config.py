@@ -41,7 +41,7 @@ from groupwise.products import find
 class TrainingConfig(BaseModel):
     """Every setting of a run: the common sections, and those of its product.
 
-    Give settings by their flat names, `TrainingConfig(beta=0.1)`, and read them in their sections, `cfg.loss.beta`.
+    Pass settings by their flat names, `TrainingConfig(beta=0.1)`, and read them in their sections, `cfg.loss.beta`.
     Files and `from_dict` may nest them. All problems are raised together as one `ConfigError`.
     """
 

@@ -35,7 +35,9 @@ Words = tuple[str, ...]
 def compare(
     configs: Annotated[Words, Parameter(help="Settings files, or NAME=FILE; at least two algorithms.")] = (),
     *,
-    seeds: Annotated[int, Parameter(validator=Number(gte=1), help="Number of seeds; use 10 or more for a claim.")] = 5,
+    seeds: Annotated[
+        int, Parameter(validator=Number(gte=1), help="Number of seeds; at least 10 to support a claim.")
+    ] = 5,
     first: Annotated[int, Parameter(validator=Number(gte=0), help="First seed.")] = 0,
     out: Annotated[
         Path, Parameter(name=["--out", "-o"], help="Folder of the comparison; an interrupted one is continued.")
@@ -118,7 +120,7 @@ def check(entries: Sequence[Entry]) -> None:
     if not set.intersection(*places.values()):
         listed = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())
         raise ConfigError(
-            f"the algorithms have no common environment: {listed}", hint="Give one for all: --environment CartPole-v1.",
+            f"the algorithms have no common environment: {listed}", hint="Name one: --environment CartPole-v1.",
             field="task.environment",
         )  # fmt: skip
 

@@ -72,7 +72,7 @@ class GymnasiumEnvironment:
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
         if len(actions) != len(self._obs):
             raise ContractError(
-                f"{self.name} takes {len(self._obs)} actions, not {len(actions)}", hint="Give one action per copy."
+                f"{self.name} needs {len(self._obs)} actions, not {len(actions)}", hint="Pass one action per copy."
             )
         self._elapsed += 1
         rewards = np.zeros(len(actions))
@@ -254,7 +254,7 @@ def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv, ImportError) as error:
         raise unknown(id, gym, error) from error
     except gym.error.Error as error:
-        raise ConfigError(f"{id} cannot be made: {error}", field="task.environment") from error
+        raise ConfigError(f"cannot create {id}: {error}", field="task.environment") from error
     return copy
 
 
@@ -306,7 +306,7 @@ def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
     elif newest != id:
         message, meant = f"{id} does not exist: {name} has no version {version}", newest
     elif isinstance(error, ImportError):
-        message, meant = f"{id} cannot be made: {error}", ""
+        message, meant = f"cannot create {id}: {error}", ""
     else:
         message, meant = f"there is no environment {id}", nearest(id, [*gym.registry, *SUITES])
     hint = f"Did you mean {meant!r}?" if meant else "gymnasium.pprint_registry() lists Gymnasium's ids."

@@ -38,7 +38,7 @@ def write_gif(policy: Greedy, environment: VectorEnvironment | str, path: Path |
     """Play one greedy episode from `seed` and write it to `path`; of a long episode, only every n-th step."""
     target = Path(path)
     if target.suffix.casefold() != ".gif":
-        raise ConfigError(f"{target} does not end in .gif", hint="Give a file name that ends in .gif.")
+        raise ConfigError(f"{target} does not end in .gif", hint="Use a file name that ends in .gif.")
     env = filmed(make(environment) if isinstance(environment, str) else environment)
     obs = env.reset([seed])
     shoot, fps = camera(env, seed)

@@ -107,7 +107,7 @@ class ControlModel:
         if timesteps is not None and steps is not None:
             raise ConfigError(
                 f"total_timesteps = {timesteps} and total_steps = {steps} both say when to end",
-                hint="Give one of them: environment steps or iterations.",
+                hint="Pass one of them: environment steps or iterations.",
             )
         if timesteps is not None:
             # Every iteration takes at least one environment step, so num_episodes never ends the run first.

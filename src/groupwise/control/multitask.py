@@ -76,7 +76,7 @@ class MultiTask:
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
         if len(actions) != len(self._task):
             raise ContractError(
-                f"{self.name} takes {len(self._task)} actions, not {len(actions)}", hint="Give one action per copy."
+                f"{self.name} needs {len(self._task)} actions, not {len(actions)}", hint="Pass one action per copy."
             )
         count = len(actions)
         obs, rewards = self._blank(), np.zeros(count)

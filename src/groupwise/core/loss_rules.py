@@ -79,6 +79,6 @@ def loss_denominator(loss_type: str, mask: Tensor, *, max_length: int | None = N
     if aggregation != "fixed_length":
         return float(max(mask.shape[0], 1))
     if max_length is None:
-        raise ValueError(f"{loss_type} divides by the longest length allowed; give max_length")
+        raise ValueError(f"{loss_type} divides by the maximum length; pass max_length")
     check_positive("max_length", max_length)
     return float(max(mask.shape[0], 1) * max_length)

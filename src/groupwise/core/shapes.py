@@ -10,14 +10,14 @@ def check_rank(name: str, tensor: Tensor, *ranks: int) -> None:
     """`tensor` has one of the given numbers of dimensions."""
     if tensor.dim() not in ranks:
         wanted = " or ".join(str(rank) for rank in ranks)
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it needs {wanted} dimension(s)")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but must have {wanted} dimension(s)")
 
 
 def check_shape(name: str, tensor: Tensor | None, *shapes: tuple[int, ...]) -> None:
     """`tensor`, unless it is None, has one of the given shapes."""
     if tensor is not None and tuple(tensor.shape) not in shapes:
         wanted = " or ".join(str(shape) for shape in shapes)
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it needs {wanted}")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but must have {wanted}")
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

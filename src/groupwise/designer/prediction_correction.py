@@ -164,7 +164,7 @@ class MeasuredPerformance:
     def __post_init__(self) -> None:
         given = {"cycle time": self.cycle_time, "cost": self.cost, **self.durations}
         if all(value is None for value in given.values()):
-            raise ConfigError("no measurement was given", hint="Give a cycle time, a cost or a log.")
+            raise ConfigError("no measurement was given", hint="Add a cycle time, a cost or a log.")
         for name, value in given.items():
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"the measured {name} is {value}; it must be positive and finite")

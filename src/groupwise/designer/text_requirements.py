@@ -81,7 +81,7 @@ async def _asked(endpoint: JudgeEndpoint, text: str) -> Requirements:
     except ConfigError as error:
         raise ConfigError(
             f"the model {endpoint.address.model} wrote invalid requirements twice: {error.message}",
-            hint="Give more detail in the description, or use a stronger model.",
+            hint="Add more detail to the description, or use a stronger model.",
             field=error.field,
         ) from error
 

@@ -114,7 +114,9 @@ class PatternMemory:
     def learn(self, features: Direction, payload: Mapping[str, Any], weight: float = 1.0) -> Pattern:
         """Store what worked in a situation, or strengthen the pattern that already says so."""
         if not 0 < weight <= 1:
-            raise ContractError(f"the weight of a pattern is {weight}, but must be in (0, 1]", hint="1 is full weight.")
+            raise ContractError(
+                f"the weight of a pattern is {weight}, but must be in (0, 1]", hint="Use 1 for full weight."
+            )
         text, weight = to_text(payload, "a pattern's payload"), float(weight)
         same = self._same(features, text)
         if same is not None:

@@ -185,7 +185,7 @@ class Store:
         """Restore everything as it was at the end of generation `seq`."""
         if seq < self.settled:
             raise ConfigError(
-                f"{self.path} cannot go back to generation {seq}: its history before {self.settled} was given up",
+                f"{self.path} cannot go back to generation {seq}: earlier history than {self.settled} was discarded",
                 hint=f"Rewind to {self.settled} or later, or start with a new file.",
             )
         with self.transaction() as link:
@@ -197,7 +197,7 @@ class Store:
         self._reload()
 
     def settle(self, seq: int) -> None:
-        """Give up the history before generation `seq`, to which nobody will rewind, and reuse its space."""
+        """Discard the history before generation `seq`, which is no longer needed for rewinding, and reuse its space."""
         seq = min(seq, self.now)
         if seq <= self.settled:
             return
@@ -268,7 +268,9 @@ class Schema:
 
     def __post_init__(self) -> None:
         if self.width < 1:
-            raise ConfigError(f"features have width {self.width}, but need at least 1", hint="Give their number.")
+            raise ConfigError(
+                f"features have width {self.width}, but need at least 1", hint="Pass the number of features."
+            )
 
     def kind(self, kind: str) -> str:
         """The kind of a record with vectors of this schema, as it is stored."""

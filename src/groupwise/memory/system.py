@@ -176,7 +176,7 @@ class MemorySystem:
         self.store.rewind(seq)
 
     def settle(self, seq: int) -> None:
-        """Give up the history before generation `seq`, the oldest checkpoint, and reuse its space in the file."""
+        """Discard the history before generation `seq`, the oldest checkpoint, and reuse its space in the file."""
         self.store.settle(seq)
 
     def sync(self) -> None:

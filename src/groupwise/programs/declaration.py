@@ -29,7 +29,9 @@ class CodeOptions(Section):
     imitate_weight: float = setting(1.0, "weight of imitation relative to the loss of the groups", ge=0)
     partial_credit: float = setting(0.0, "share of its score that a partly correct program earns", ge=0, le=1)
     placebo: bool = setting(False, "shuffle scores within every group and tree, so that nothing can be learned")
-    programs: str | None = setting(None, "folder for the programs of all searches, one file each; null stores none")
+    programs: str | None = setting(
+        None, "folder to save the programs of all searches in, one file each; null: do not save"
+    )
     start: str | None = setting(None, "a run of this product to start from")
 
     @property

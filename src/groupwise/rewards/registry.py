@@ -112,7 +112,7 @@ def create_multi_objective_reward(
     shares = [1.0] * len(names) if weights is None else list(weights)
     if len(shares) != len(names):
         raise ConfigError(
-            f"there are {len(names)} components but {len(shares)} weights", hint="Give one weight per component."
+            f"there are {len(names)} components but {len(shares)} weights", hint="Use one weight per component."
         )
     parts = [_weighed(make_reward(name), name, share) for name, share in zip(names, shares, strict=True)]
     return MultiObjectiveRewardFunction(parts, normalization_method, weight)

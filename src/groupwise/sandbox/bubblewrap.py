@@ -223,7 +223,7 @@ def _job(
     try:
         dumps(given)
     except WireError as error:
-        raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Give plain data.") from None
+        raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Pass plain data.") from None
     return {
         "code": code,
         "inputs": given,

@@ -262,7 +262,7 @@ class Monty:
             with self._opened().checkout(limits=_limits(limits)) as session:
                 written = calls.drive(session, text, given, printed)
         except self._library.MontyConversionError as error:
-            raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Give plain data.") from None
+            raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Pass plain data.") from None
         except self._library.MontyError as error:
             outcome, message = _ending_of(error, self._library)
         seconds = time.perf_counter() - start

@@ -35,7 +35,7 @@ def called(code: str, call: str, inputs: Mapping[str, Any]) -> str:
     """The code, and a line that calls one of its functions with the inputs."""
     wrong = next((name for name in (call, *inputs) if not name.isidentifier()), None)
     if wrong is not None:
-        raise ConfigError(f"{wrong!r} is not a name that a program can use", hint="Give a Python identifier.")
+        raise ConfigError(f"{wrong!r} is not a name that a program can use", hint="Use a Python identifier.")
     awaits = "await " if re.search(rf"^async def {call}\b", code, re.MULTILINE) else ""
     return f'{code}\n\nf"{{{awaits}{call}({", ".join(inputs)})!r}}"\n'
 

@@ -43,7 +43,7 @@ def loads(data: bytes, make: Make | None = None, hashed: int = HASHED, pieces: i
     reader = _Reader(data, make, hashed, pieces)
     value = reader.value(DEPTH)
     if reader.at != len(data):
-        raise WireError(f"{len(data) - reader.at} bytes too many")
+        raise WireError(f"{len(data) - reader.at} unexpected bytes at the end")
     return value
 
 
@@ -130,7 +130,7 @@ class _Reader:
 
 def _odd(name: str, args: tuple[Any, ...]) -> Any:
     if name != "Decimal" and any(type(arg) is str for arg in args):  # Fraction("1e999999999") takes forever
-        raise ValueError(f"a {name} is not made of strings")
+        raise ValueError(f"a {name} cannot be made from a string")
     return getattr(__import__(ODD[name][0]), name)(*args)
 
 

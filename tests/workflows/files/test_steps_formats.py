@@ -99,10 +99,13 @@ def test_exports_are_valid_and_come_back(format_: str, seed: int) -> None:
 @pytest.mark.parametrize(
     ("root", "said"),
     [
-        (Choice((Activity("a"), Activity("b")), (0.5, 0.5)), "has no choices, but 'xor_split_1' is one .*'a', 'b'"),
+        (
+            Choice((Activity("a"), Activity("b")), (0.5, 0.5)),
+            "has no choices, but 'xor_split_1' chooses between 'a', 'b'",
+        ),
         (Loop(Activity("again"), 0.5), "has no loops, but 'again' can be repeated"),
         (Cancellable(Activity("a"), 0.5), "(cannot cancel|has no choices)"),
-        (Instances(Activity("many"), 2, 3, 1), "has no instances, but 'many' has 2 to 3"),
+        (Instances(Activity("many"), 2, 3, 1), "has no multi-instance steps, but 'many' has 2 to 3 instances"),
         (Activity("late", Handling(delay=5)), "cannot express a delay of 5 s for 'late'"),
         (Activity("soon", Handling(due=9)), "cannot express a due time of 9 s for 'soon'"),
         (Activity("x", Handling(scheduling="due")), "cannot express scheduling by due for 'x'"),

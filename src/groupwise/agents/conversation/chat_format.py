@@ -77,7 +77,7 @@ class Frame:
                 return self._encode(rest[stop if ended else start if "tool_calls" in stand_in else 0 :])
         raise refusal or ConfigError(
             "the model's chat template drops what the model said before, so it cannot hold a conversation",
-            hint="Give the tokenizer another template (tokenizer.chat_template = …).",
+            hint="Set another template (tokenizer.chat_template = …).",
         )
 
     def call_format(self) -> CallFormat:
@@ -100,7 +100,7 @@ class Frame:
             raise ConfigError(
                 "the model's chat template does not put the model's turn right after the generation prompt, so it "
                 "cannot express demonstrations",
-                hint="Give the tokenizer another template (tokenizer.chat_template = …).",
+                hint="Set another template (tokenizer.chat_template = …).",
             )
         said = whole[len(opened) :]
         _, stop = self._end_of_turn(said)

@@ -282,9 +282,7 @@ def split(problems: Sequence[Problem], share: float, path: str) -> tuple[list[Pr
     """Split by a hash of the prompt alone, so that adding rows never moves another row to the other side."""
     place = {problem.text: _hash(problem.text) for problem in problems}
     if len(place) < 2:
-        raise refused(
-            f"{path}: has only one prompt, but needs one for training and one for evaluation", "Add rows or eval_file."
-        )
+        raise refused(f"{path} has only one prompt; training and evaluation need one each", "Add rows or eval_file.")
     lowest, highest = min(place.values()), max(place.values())
     # Moved inwards if necessary, so that neither side is empty.
     border = min(max(share, math.nextafter(lowest, 1)), highest)
@@ -302,7 +300,7 @@ def _hash(text: str) -> float:
 def _value(row: DataRow, name: str) -> Any:
     if name not in row.columns:
         there = ", ".join(row.columns) or "none"
-        raise refused(f"{row.place}: has no column {name!r}", f"Its columns are {there}; choose one in task.options.")
+        raise refused(f"{row.place} has no column {name!r}", f"Its columns are {there}; choose one in task.options.")
     return row.columns[name]
 
 

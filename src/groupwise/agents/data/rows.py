@@ -63,7 +63,7 @@ def _reader(path: Path) -> Callable[[Path], Iterator[DataRow]]:
     if path.is_dir():
         return _saved_dataset
     if not path.is_file():
-        raise refused(f"{path}: is not a regular file")
+        raise refused(f"{path} is not a regular file")
     if path.suffix.lower() not in READERS:
         raise refused(f"{path}: a data file ends in {', '.join(READERS)}, not {path.suffix!r}")
     return READERS[path.suffix.lower()]
@@ -90,7 +90,7 @@ def _json_lines(path: Path) -> Iterator[DataRow]:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
             place = f"{path} line {number}"
             if len(line) > LONGEST_LINE:
-                raise refused(f"{place}: is longer than {LONGEST_LINE >> 20} MiB", "Write one JSON object per line.")
+                raise refused(f"{place} is longer than {LONGEST_LINE >> 20} MiB", "Write one JSON object per line.")
             if line.strip():
                 yield _row(place, _parsed(place, line))
 
@@ -98,27 +98,25 @@ def _json_lines(path: Path) -> Iterator[DataRow]:
 def _json_list(path: Path) -> Iterator[DataRow]:
     content = _parsed(str(path), path.read_bytes())
     if not isinstance(content, list):
-        raise refused(
-            f"{path}: contains {_kind(content)}, not a list of objects", "Use .jsonl for one object per line."
-        )
+        raise refused(f"{path} contains {_kind(content)}, not a list of objects", "Use .jsonl for one object per line.")
     for number, entry in enumerate(content, start=1):
         yield _row(f"{path} entry {number}", entry)
 
 
 def _parsed(place: str, content: bytes) -> Any:
     if b"\0" in content:
-        raise refused(f"{place}: is not text: it contains a zero byte")
+        raise refused(f"{place} is not text: it contains a zero byte")
     try:
         return json.loads(content.decode("utf-8-sig").rstrip(), parse_constant=_not_a_number)
     except UnicodeDecodeError as error:
-        raise refused(f"{place}: is not UTF-8 text (at byte {error.start})") from None
+        raise refused(f"{place} is not UTF-8 text (at byte {error.start})") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        raise refused(f"{place}: is not valid JSON: {error.msg} (at {where})") from None
+        raise refused(f"{place} is not valid JSON: {error.msg} (at {where})") from None
     except RecursionError:
-        raise refused(f"{place}: is nested too deeply") from None
+        raise refused(f"{place} is nested too deeply") from None
     except ValueError as error:
-        raise refused(f"{place}: is not valid JSON: {error}") from None
+        raise refused(f"{place} is not valid JSON: {error}") from None
 
 
 def _not_a_number(name: str) -> NoReturn:
@@ -127,7 +125,7 @@ def _not_a_number(name: str) -> NoReturn:
 
 def _row(place: str, value: Any) -> DataRow:
     if not isinstance(value, dict):
-        raise refused(f"{place}: is {_kind(value)}, not an object with columns")
+        raise refused(f"{place} is {_kind(value)}, not an object with columns")
     return DataRow(place, value)
 
 
@@ -145,7 +143,7 @@ def _parquet(path: Path) -> Iterator[DataRow]:
         for batch in parquet.ParquetFile(path).iter_batches():
             rows.extend(_arrow_rows(path, batch, len(rows)))
     except ArrowException as error:
-        raise refused(f"{path}: is not a valid Parquet file: {_first_line(error)}") from None
+        raise refused(f"{path} is not a valid Parquet file: {_first_line(error)}") from None
     yield from rows
 
 
@@ -154,7 +152,7 @@ def _saved_dataset(folder: Path) -> Iterator[DataRow]:
     import pyarrow as pa
 
     if not (folder / "state.json").is_file():
-        raise refused(f"{folder}: is not a saved dataset", "Name a file, or a folder with a train file.")
+        raise refused(f"{folder} is not a saved dataset", "Name a file, or a folder with a train file.")
     state = _parsed(f"{folder}/state.json", (folder / "state.json").read_bytes())
     try:
         names = [Path(entry["filename"]).name for entry in state["_data_files"]]
@@ -166,7 +164,7 @@ def _saved_dataset(folder: Path) -> Iterator[DataRow]:
             with pa.memory_map(str(folder / name)) as source:
                 rows = _arrow_rows(folder, pa.ipc.open_stream(source).read_all(), number)
         except pa.ArrowException as error:
-            raise refused(f"{folder / name}: is not a valid Arrow file: {_first_line(error)}") from None
+            raise refused(f"{folder / name} is not a valid Arrow file: {_first_line(error)}") from None
         number += len(rows)
         yield from rows
 

@@ -120,7 +120,7 @@ class Listed(Epochs[T]):
 
     def __init__(self, scenarios: Sequence[T], held_out: Sequence[T] | None = None) -> None:
         if not scenarios:
-            raise ConfigError("the list of scenarios is empty", hint="Give at least one.")
+            raise ConfigError("the list of scenarios is empty", hint="Pass at least one.")
         by_text = {_text(scenario): scenario for scenario in scenarios}
         if held_out is not None:
             # A scenario on both lists is held out.

@@ -277,7 +277,7 @@ def _check(scenario: Any, place: str) -> None:
     if not isinstance(scenario, Mapping):
         raise ConfigError(f"{place} is {scenario!r:.60}, not an object", hint='Write {"topic": …, "context": …}.')
     if not opening(scenario).strip():
-        raise ConfigError(f"{place} is empty: it has no topic, context or opening", hint="Give it one of them.")
+        raise ConfigError(f"{place} is empty: it has no topic, context or opening", hint="Add one of them.")
     for name in TEXTS:
         if name in scenario and not isinstance(scenario[name], str):
             raise ConfigError(f"{place}: {name} is {scenario[name]!r:.60}, not text")

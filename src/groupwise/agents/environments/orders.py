@@ -351,7 +351,7 @@ def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[OrderCall], 
 
 
 def answers(case: OrderCase, text: str) -> set[str]:
-    """Return the facts in a text: numbers and known words. An answer with several facts is no answer."""
+    """Return the facts in a text: numbers and known words. An answer with several facts does not count."""
     known = {*STATUSES, *ENDED, *CITIES, *(name for name, _ in case.shop.customers)}
     words = re.findall(r"[A-Za-z]+|\d+", text)
     return {word for word in words if word in known or word.isdigit()} - {case.order}

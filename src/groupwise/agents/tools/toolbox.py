@@ -302,5 +302,5 @@ def _loaded(place: str) -> ModuleType:
 def _made(where: str, value: Any) -> list[Tool]:
     given = list(value) if isinstance(value, list | tuple) else [value]
     if not all(isinstance(one, Tool) or callable(one) for one in given):
-        raise ConfigError(f"{where!r} is {value!r:.60}, not tools", hint=WAYS)
+        raise ConfigError(f"{where!r} is {value!r:.60}, not a tool or a list of tools", hint=WAYS)
     return [one if isinstance(one, Tool) else Tool.from_function(one) for one in given]

@@ -60,7 +60,7 @@ class CartPole:
         if states.ndim != 2 or states.shape[1] != 4 or not np.isfinite(states).all():
             raise ContractError(
                 f"CartPole states must be finite and of shape [N, 4], not {states.shape}: {states!r:.120}",
-                hint="Give one row (position, velocity, angle, angular velocity) per copy.",
+                hint="Pass one row (position, velocity, angle, angular velocity) per copy.",
             )
         self._allocate(len(states))
         self._motion.state[...] = states.T
@@ -121,7 +121,7 @@ class CartPole:
             raise ContractError("CartPole has no copies to step.", hint="Call reset(seeds) with seeds first.")
         raise ContractError(
             f"CartPole takes {self._count} integer actions, each 0 or 1, not {actions!r:.120}",
-            hint="Give an integer NumPy array with one action per copy.",
+            hint="Pass an integer NumPy array with one action per copy.",
         )
 
     def _truncate(self) -> None:
@@ -233,5 +233,5 @@ class _Motion:
 
 def _start(seed: int) -> NDArray[np.float64]:
     if seed < 0:
-        raise ContractError(f"A reset seed must be 0 or more, not {seed}.", hint="Give non-negative seeds.")
+        raise ContractError(f"A reset seed must be 0 or more, not {seed}.", hint="Use non-negative seeds.")
     return np.random.default_rng(seed).uniform(-START_BOUND, START_BOUND, 4)

@@ -32,7 +32,7 @@ class StateEnvironment(ABC):
         rows = {seed: row for row, seed in enumerate(dict.fromkeys(seeds))}
         for seed in rows:
             if seed < 0:
-                raise ContractError(f"A reset seed must be 0 or more, not {seed}.", hint="Give non-negative seeds.")
+                raise ContractError(f"A reset seed must be 0 or more, not {seed}.", hint="Use non-negative seeds.")
         starts = [self._start(np.random.default_rng(seed)) for seed in rows]
         table = np.array(starts).reshape(-1, len(self.state_names))
         return self.set_state(table[np.array([rows[seed] for seed in seeds], np.intp)])
@@ -45,7 +45,7 @@ class StateEnvironment(ABC):
             raise ContractError(
                 f"{type(self).__name__} states must be finite and of shape [N, {size}], not {given.shape}: "
                 f"{given!r:.120}",
-                hint=f"Give one row ({', '.join(self.state_names)}) per copy.",
+                hint=f"Pass one row ({', '.join(self.state_names)}) per copy.",
             )
         count = len(given)
         self._state = given.T.astype(np.float64, order="C")
@@ -101,7 +101,7 @@ class StateEnvironment(ABC):
             wanted = f"{count} rows of finite numbers" if box else f"{count} integers from 0 to {self.action_count - 1}"
             raise ContractError(
                 f"{type(self).__name__} takes {wanted} as actions, not {actions!r:.120}",
-                hint="Give a NumPy array with one action per copy.",
+                hint="Pass a NumPy array with one action per copy.",
             )
 
     def _good_choices(self, actions: Array) -> bool:

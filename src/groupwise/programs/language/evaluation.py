@@ -96,9 +96,7 @@ class ProgramEvaluator:
         self.problem, self.sandbox, self.operators = problem, sandbox, operators
         self.limits = limits or SandboxLimits()
         if not problem.cases:
-            raise ContractError(
-                f"{problem.id} has no cases to evaluate a program with", hint="Give it at least one case."
-            )
+            raise ContractError(f"{problem.id} has no cases to evaluate a program with", hint="Add at least one case.")
 
     def __call__(self, text: str) -> ProgramEvaluation:
         """Evaluate a text. It never raises, whatever the text."""

@@ -268,7 +268,7 @@ class CodeProblem:
             if len(case.inputs) != takes:
                 raise ContractError(
                     f"{self.id}: a case has {len(case.inputs)} inputs, but solve takes {takes}",
-                    hint="Give every case one value per parameter, in order.",
+                    hint="Every case needs one value per parameter, in order.",
                 )
 
     @property

@@ -57,7 +57,7 @@ def problem_of_question(question: str, answer: Value, max_lines: int = USUAL_LIN
     if not 1 <= len(numbers) <= len(PARAMETERS):
         raise ConfigError(
             f"the question mentions {len(numbers)} numbers; a program takes 1 to {len(PARAMETERS)}",
-            hint="Write a file of examples instead: `groupwise solve problem.yaml`.",
+            hint="Put examples in a file instead: `groupwise solve problem.yaml`.",
         )
     signature = Signature((Type.INT,) * len(numbers), _type([answer], "the answer"))
     return _made("question", question, signature, (Case(numbers, answer),), (), _lines({"max_lines": max_lines}))
@@ -74,7 +74,7 @@ def _made(
 def _lines(data: Mapping[str, Any]) -> int:
     lines = data.get("max_lines", USUAL_LINES)
     if not isinstance(lines, int) or not 2 <= lines <= MOST_LINES:
-        raise ConfigError(f"max_lines = {lines!r}; a program has 2 to {MOST_LINES} lines", field="max_lines")
+        raise ConfigError(f"max_lines = {lines!r}, but must be from 2 to {MOST_LINES}", field="max_lines")
     return lines
 
 
@@ -153,7 +153,7 @@ def problem_named(words: str, seed: int, split: Split, difficulty: int, answer: 
     if answer is None:
         raise ConfigError(
             "the question has no answer to check programs against",
-            hint="Give the answer with --answer, or write a file of examples: `groupwise solve problem.yaml`.",
+            hint="Add --answer, or put examples in a file: `groupwise solve problem.yaml`.",
             field="answer",
         )
     return problem_of_question(words, _value(answer))

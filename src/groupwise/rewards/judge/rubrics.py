@@ -43,7 +43,8 @@ class Rubric:
         names = self.names
         if not names or len(set(names)) < len(names):
             raise ConfigError(
-                f"rubric {self.name!r} has criteria {', '.join(names) or 'none'}", hint="Give one or more, each once."
+                f"rubric {self.name!r} has criteria {', '.join(names) or 'none'}",
+                hint="List one or more, each only once.",
             )
 
     @property

@@ -111,7 +111,7 @@ def preference_of(row: Row) -> Preference:
         return Preference(better, worse)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"{row!r:.80} is not a preference", hint="Give (prompt, better, worse) or {prompt, chosen, rejected}."
+            f"{row!r:.80} is not a preference", hint="Use (prompt, better, worse) or {prompt, chosen, rejected}."
         ) from error
 
 

@@ -161,7 +161,7 @@ class KeywordRewardComponent(Component):
         given = [keywords] if isinstance(keywords, str) else HELPFUL if keywords is None else keywords
         self.keywords = tuple(dict.fromkeys(phrase for phrase in map(phrase_of, given) if phrase.strip("*")))
         if not self.keywords:
-            raise ConfigError("keywords: none of them contains a word", hint="Give at least one word.")
+            raise ConfigError("keywords: none of them contains a word", hint="Use at least one word.")
         self.enough = enough if enough is not None else max(1, len(self.keywords) // 2)
         if not 1 <= self.enough <= len(self.keywords):
             raise ConfigError(

@@ -117,7 +117,7 @@ class AnswerReward(RewardFunction):
         if right is None:
             raise ContractError(
                 f"{self.name} has no right answer to compare with",
-                hint="Give `expected`, or add a column `answer` to the tasks.",
+                hint="Pass `expected`, or add a column `answer` to the tasks.",
             )
         said = replies(turns)
         return self.grade(said[-1].text if said else "", right)
@@ -257,7 +257,7 @@ class FormatReward(Component):
     ) -> None:
         super().__init__(weight, name)
         if pattern is None and tags is None and json_keys is None:
-            raise ConfigError("format: there is nothing to check", hint="Give pattern, tags or json_keys.")
+            raise ConfigError("format: there is nothing to check", hint="Set pattern, tags or json_keys.")
         self.pattern = None if pattern is None else _compiled(pattern)
         self.tags = _as_tuple(tags)
         self.json_keys = None if json_keys is None else _as_tuple(json_keys)

@@ -222,7 +222,7 @@ class _Reader:
 
 def _one(value: Any) -> Any:
     if isinstance(value, tuple):
-        raise Unreadable("several values where one is expected")
+        raise Unreadable("expected one value, found several")
     return value
 
 

@@ -150,7 +150,7 @@ class CodeProcess:
             self.output.append(piece[: max(self.room, 0)])
         self.room -= len(piece)
         if self.room < 0:
-            raise self.end("memory", "it wrote more output than its limit")
+            raise self.end("memory", "it exceeded its output limit")
 
     def _died(self) -> tuple[str, str]:
         status = self._reaped()

@@ -74,7 +74,7 @@ def _template(step: WorkflowStep, name: str) -> dict[str, Any]:
         template["activeDeadlineSeconds"] = f"{_whole(handling.timeout, step, 'a time limit')}"
     if handling.pool is not None:
         if not LABEL.fullmatch(handling.pool):
-            raise CannotExpress(f"{TITLE} cannot use the pool {handling.pool!r} of {step.label!r} as a label of nodes")
+            raise CannotExpress(f"{TITLE} cannot use the pool {handling.pool!r} of {step.label!r} as a node label")
         template["nodeSelector"] = {POOL: handling.pool}
     return template
 

@@ -71,7 +71,9 @@ def find_format(path: Path, *, name: str | None = None, head: bytes = b"") -> Fo
     if len(fitting) > 1 or not fitting:
         fitting = [one for one in (fitting or known.values()) if head and one.fits(head)] or fitting
     if not fitting:
-        raise ConfigError(f"{path}: no format has the suffix {path.suffix!r}", hint=f"Known: {', '.join(known)}.")
+        raise ConfigError(
+            f"{path}: no supported format has the suffix {path.suffix!r}", hint=f"Known: {', '.join(known)}."
+        )
     return fitting[0]
 
 

@@ -68,14 +68,16 @@ def _only_a_step(graph: Graph, node: Node, title: str) -> None:
     splits, joins = node.split if node.kind == "task" else "xor", node.join if node.kind == "task" else "xor"
     if len(out) > 1 and splits != "and":
         ways = ", ".join(repr(graph.by_id[flow.target].label) for flow in out)
-        raise CannotExpress(f"{title} has no choices, but {node.label!r} is one ({splits} between {ways})")
+        raise CannotExpress(f"{title} has no choices, but {node.label!r} chooses between {ways} ({splits})")
     if len(into) > 1 and joins != "and":
-        raise CannotExpress(f"{title} has no choices, but {node.label!r} ends one ({joins} join)")
+        raise CannotExpress(f"{title} has no choices, but {node.label!r} joins the branches of one ({joins})")
     if node.cancels:
         raise CannotExpress(f"{title} has no cancellation, but {node.label!r} cancels others")
     if node.copies != ONCE:
         copies = node.copies
-        raise CannotExpress(f"{title} has no instances, but {node.label!r} has {copies.least} to {copies.most}")
+        raise CannotExpress(
+            f"{title} has no multi-instance steps, but {node.label!r} has {copies.least} to {copies.most} instances"
+        )
     if node.calls:
         raise CannotExpress(f"{title} has only one graph, but {node.label!r} calls {node.calls!r}")
     for flow in out:
