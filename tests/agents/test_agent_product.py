@@ -112,7 +112,7 @@ def test_scenarios_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
     [
         ("lettres", {}, "does not name a conversation"),
         ("python:nowhere.py:X", {}, "there is no file nowhere.py"),
-        ("python:mine.py", {}, "does not say which name to take from where"),
+        ("python:mine.py", {}, "must name a file or module and an object in it"),
         ("python:MINE:Nothing", {}, "there is no 'Nothing'"),
         ("python:MINE:Polite", {}, "has no name, training, held_out, make"),
         ("python:MINE:Scenarios", {"speed": 1}, "do not fit"),

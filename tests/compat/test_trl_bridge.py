@@ -83,7 +83,7 @@ def test_what_trl_cannot_carry_is_refused(tmp_path: Path, changes: dict[str, Any
 
 
 def test_conversations_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="gives the model tools"):
+    with pytest.raises(ConfigError, match="offers tools to the model"):
         asyncio.run(train_with_trl_grpo(settings(tmp_path), LoraAgent(), WithTools()))
     with pytest.raises(GroupwiseError, match="continues after the first answer"):
         asyncio.run(train_with_trl_grpo(settings(tmp_path), LoraAgent(), Letters()))

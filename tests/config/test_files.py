@@ -227,8 +227,8 @@ def test_an_override_is_not_blamed_on_a_line_of_the_file(write):
         ("a.xml", "<config/>", "the root element is <config> and must be <grpo-config>"),
         ("a.xml", "<grpo-config><seed>1</seed><seed>2</seed></grpo-config>", "'seed' is given twice"),
         ("a.xml", '<grpo-config><seed value="1"/></grpo-config>', "<seed> has attributes"),
-        ("a.xml", "<grpo-config>1<seed>1</seed></grpo-config>", "<grpo-config> must hold elements, not text"),
-        ("a.xml", "<grpo-config><loss>1</loss></grpo-config>", "<loss> must hold elements, not text"),
+        ("a.xml", "<grpo-config>1<seed>1</seed></grpo-config>", "<grpo-config> must contain elements, not text"),
+        ("a.xml", "<grpo-config><loss>1</loss></grpo-config>", "<loss> must contain elements, not text"),
         (
             "a.xml",
             "<grpo-config><learning><lerning-rate>1</lerning-rate></learning></grpo-config>",

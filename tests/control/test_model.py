@@ -130,7 +130,7 @@ def test_what_cannot_be_saved_or_loaded_says_why(tmp_path: Path) -> None:
 
 
 def test_lengths_and_names_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ConfigError, match="both say when to end"):
+    with pytest.raises(ConfigError, match="both set the length of training"):
         ControlModel().learn(100, total_steps=3)
     with pytest.raises(ConfigError, match="not known"):
         tuned_settings("CartPole-v1", "dqn")  # type: ignore[arg-type]

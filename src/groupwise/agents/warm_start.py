@@ -89,7 +89,7 @@ def build(cfg: TrainingConfig) -> Parts:
     language = load_start(cfg)
     if language.tokenizer.eos_token_id is None:
         raise ConfigError(
-            f"the tokenizer of '{language.name}' has no end-of-text token, so no answer could learn to end",
+            f"the tokenizer of '{language.name}' has no end-of-text token, so the model cannot learn to stop",
             hint="Set tokenizer.eos_token and save the tokenizer again.",
             field="policy.model_name",
         )

@@ -14,7 +14,7 @@ from groupwise.reporting.command_options import Common, Overrides, SettingsFile,
 
 
 def show(
-    config: Annotated[Path | None, Parameter(help="A settings file; the general defaults without one.")] = None,
+    config: Annotated[Path | None, Parameter(help="Settings file. Default: the built-in settings.")] = None,
     *,
     profile: Annotated[str | None, Parameter(help="conservative, balanced or aggressive.")] = None,
     comments: Annotated[bool, Parameter(help="Explain each setting.")] = False,

@@ -26,7 +26,7 @@ def runs(*, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
     elif found:
         Console().print(runs_table(found))
     else:
-        print(f"no runs in {runs_dir} yet; `groupwise demo` makes one")
+        print(f"no runs in {runs_dir} yet; `groupwise demo` creates one")
 
 
 def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:

@@ -24,24 +24,22 @@ if TYPE_CHECKING:
 
 def serve(
     *,
-    host: Annotated[
-        str, Parameter(help="Address to listen on; other than local only once there is a key.")
-    ] = "127.0.0.1",
+    host: Annotated[str, Parameter(help="Address to listen on; a non-local one requires an API key.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="The port.")] = 8001,
     runs_dir: RunsDir = Path(RUNS),
     database: Annotated[
         str | None, Parameter(help="sqlite:///FILE or postgresql://…; by default a file beside the runs.")
     ] = None,
-    workers: Annotated[int, Parameter(validator=Number(gte=1), help="Jobs that run at once.")] = 1,
-    niceness: Annotated[int, Parameter(validator=Number(gte=0, lte=19), help="Niceness of the jobs' processes.")] = 5,
+    workers: Annotated[int, Parameter(validator=Number(gte=1), help="Maximum number of jobs running at once.")] = 1,
+    niceness: Annotated[int, Parameter(validator=Number(gte=0, lte=19), help="Niceness of the job processes.")] = 5,
     lease: Annotated[
-        float, Parameter(help="Seconds without a sign of life before another service takes over a job.")
+        float, Parameter(help="Seconds without a heartbeat before another service takes over a job.")
     ] = 10.0,
     origin: Annotated[
         tuple[str, ...],
-        Parameter(help="Another site whose pages may call it: https://my.site."),
+        Parameter(help="Another site whose pages may call the service, such as https://my.site."),
     ] = (),
-    model: Annotated[str, Parameter(help="The model to chat with if a request names none.")] = "tiny",
+    model: Annotated[str, Parameter(help="Default model for chats.")] = "tiny",
     tools: Annotated[
         str | None, Parameter(help="Tools for chats: FILE.py with @tool functions, or module:name.")
     ] = None,
@@ -57,7 +55,7 @@ def serve(
     )  # fmt: skip
 
 
-Database = Annotated[str | None, Parameter(help="The service's database, if it was started with one.")]
+Database = Annotated[str | None, Parameter(help="The service's database, if you started it with --database.")]
 
 
 def add(
@@ -87,7 +85,7 @@ def listed(*, runs_dir: RunsDir = Path(RUNS), database: Database = None, common:
     table = Table("id", "name", "scope", "made", "revoked", box=None)
     for key in found:
         table.add_row(key.id, key.name, key.scope, *(_day(moment) for moment in (key.created, key.revoked)))
-    Console().print(table if found else "no keys: anyone on this machine may do anything")
+    Console().print(table if found else "no keys exist: anyone on this machine has full access")
 
 
 def revoke(

@@ -116,11 +116,9 @@ def simulate(
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed gives the same cases.")] = 0,
     tier: Annotated[
         Literal["auto", "analytic", "simulation", "schedule"],
-        Parameter(help="Formulas, discrete events, or the schedule of one run; auto picks what suits the design."),
+        Parameter(help="Formulas, discrete events, or the schedule of one run; auto chooses for you."),
     ] = "simulation",
-    out: Annotated[
-        Path | None, Parameter(name=["--out", "-o"], help="A folder for figures of the first cases.")
-    ] = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="Folder for figures of the first cases.")] = None,
     common: Common = Common(),
 ) -> int:
     """Simulate a workflow: how long cases take, what they cost, and how busy the resources are.

@@ -53,9 +53,9 @@ def _verdict(verdict: Soundness) -> str:
 
 def convert(
     source: WorkflowFile,
-    target: Annotated[Path, Parameter(help="The file to write; its suffix tells the format.")],
+    target: Annotated[Path, Parameter(help="The file to write; its suffix determines the format.")],
     *,
-    to: Annotated[str | None, Parameter(help="The format, if the suffix does not tell.")] = None,
+    to: Annotated[str | None, Parameter(help="The format, if the suffix does not determine it.")] = None,
     requirements: RequirementsFile = None,
     common: Common = Common(),
 ) -> None:

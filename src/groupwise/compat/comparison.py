@@ -56,7 +56,7 @@ class GRPOvsPPOAnalyzer:
         if isinstance(env_suite, str) or not env_suite:
             raise ConfigError(f"env_suite = {env_suite!r} must be a list of environments", hint='["CartPole-v1"]')
         if n_seeds < 1:
-            raise ConfigError(f"n_seeds = {n_seeds} must be at least 1", hint="Claims need at least 5.")
+            raise ConfigError(f"n_seeds = {n_seeds} must be at least 1", hint="Use at least 5 to support a claim.")
         entries = [
             Entry(name, cfg.replace(environment=environment), product_module(cfg))
             for environment in env_suite

@@ -135,7 +135,7 @@ async def _openings(environment: Scenarios, cfg: TrainingConfig) -> tuple[list[T
         observation = await environment.make().reset(task)
         if observation.tools:
             raise ConfigError(
-                f"{environment.name!r} gives the model tools, which the TRL bridge does not support",
+                f"{environment.name!r} offers tools to the model, which the TRL bridge does not support",
                 hint="Train with MultiTurnGRPOTrainer.",
             )
         prompts.append(list(observation.messages))

@@ -132,7 +132,7 @@ def parse_xml(text: str, limits: ReadLimits) -> Any:
 def _children(element: Element) -> dict[str, Any]:
     """Child elements by name, hyphens as underscores; the values stay texts, to be read by their settings."""
     if any(text.strip() for text in (element.text, *(child.tail for child in element.children))):
-        raise ConfigError(f"<{element.tag}> must hold elements, not text")
+        raise ConfigError(f"<{element.tag}> must contain elements, not text")
     return _unique((_name(child), _content(child)) for child in element.parts)
 
 

@@ -82,7 +82,7 @@ class RolloutSettings(Section):
         None, "seconds a reward may take for one group before its attempts count as failed; null waits", gt=0
     )
     dynamic_sampling: bool = setting(
-        False, "replace groups whose attempts all score the same by groups of new tasks (DAPO)"
+        False, "replace groups whose attempts all score the same with groups of new tasks (DAPO)"
     )
     max_resamples: int = setting(3, "rounds of replacement per iteration with dynamic_sampling", ge=1)
     replay_size: int = setting(0, "past groups kept for replay; 0 keeps none", ge=0)
@@ -202,10 +202,12 @@ class LossSettings(Section):
     )
     dual_clip: float | None = setting(None, "cap of the ratio where the advantage is negative; null is off", gt=1)
     top_entropy_quantile: float = setting(
-        1.0, "share of tokens, those of highest entropy, that are trained on; 1 is all", ge=0, le=1
+        1.0, "share of tokens to train on, those with the highest entropy; 1 is all", ge=0, le=1
     )
     off_policy_threshold: float | None = setting(
-        None, "leave out bad attempts from which the policy has moved further than this; null is off", gt=0
+        None,
+        "leave out attempts with negative advantage if the policy has moved further than this from them; null is off",
+        gt=0,
     )
     mask_truncated: bool = setting(False, "leave attempts that were cut off out of the loss")
     max_completion_length: int | None = setting(None, "longest attempt: the constant dr_grpo divides by", ge=1)
@@ -266,20 +268,22 @@ class GroupingSettings(Section):
         "task", "what attempts are grouped by for scale and weight"
     )
     scale_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None = (
-        setting(None, "groups whose RMS divides where advantage_scale = 'task_rms'; null takes group_strategy")
+        setting(
+            None, "groups whose RMS advantages are divided by if advantage_scale = 'task_rms'; null: group_strategy"
+        )
     )
     weight_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None = (
-        setting(None, "groups that group_weight_method weighs and reports tell apart; null takes group_strategy")
+        setting(None, "groups that group_weight_method weights and reports list separately; null: group_strategy")
     )
     baseline_group: Literal[
         "start", "task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"
     ] = setting("start", "groups whose mean is subtracted: attempts from one start, or for ablations a strategy")
     allow_outcome_baseline: bool = setting(
-        False, "permit a baseline_group formed from the outcome, which teaches the wrong thing: for ablations"
+        False, "allow a baseline_group formed from the outcome; only for ablations, because it biases learning"
     )
     n_groups: int | None = setting(4, "number of groups; null chooses it by silhouette", ge=1)
     group_weight_method: Literal["none", "balanced", "inv_sqrt_steps", "performance", "adaptive"] = setting(
-        "none", "what a group weighs in the loss"
+        "none", "how groups are weighted in the loss"
     )
     group_weight_temperature: float = setting(1.0, "performance and adaptive: above 1 is gentler", gt=0)
     group_weight_floor: float = setting(
@@ -296,7 +300,7 @@ class MemorySettings(Section):
     # Weight after n generations without use: decay_factor ** (n / decay_unit).
     decay_factor: float = setting(0.999, "weight that remains after decay_unit generations without use", gt=0, le=1)
     decay_unit: int = setting(1, "generations without use after which decay_factor applies once", ge=1)
-    recall_threshold: float = setting(0.3, "least similarity at which a pattern is recalled", ge=0, le=1)
+    recall_threshold: float = setting(0.3, "minimum similarity for a pattern to be recalled", ge=0, le=1)
 
 
 class ScoringSettings(Section):

@@ -40,7 +40,7 @@ def compare(
     ] = 5,
     first: Annotated[int, Parameter(validator=Number(gte=0), help="First seed.")] = 0,
     out: Annotated[
-        Path, Parameter(name=["--out", "-o"], help="Folder of the comparison; an interrupted one is continued.")
+        Path, Parameter(name=["--out", "-o"], help="Output folder; an interrupted comparison continues there.")
     ] = Path("comparison"),
     jobs: Annotated[
         int | None, Parameter(validator=Number(gte=1), help="Worker processes; default: one per core.")

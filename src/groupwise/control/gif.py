@@ -86,7 +86,7 @@ def renderer_of(env: VectorEnvironment) -> Any:
     name = next((name for name, kind in OWN.items() if kind is type(env)), None)
     if name is None:
         raise ConfigError(
-            f"{type(env).__name__} cannot be drawn: it is neither Gymnasium's nor one of {', '.join(OWN)}",
+            f"{type(env).__name__} cannot be drawn: it is neither a Gymnasium environment nor one of {', '.join(OWN)}",
             hint="Register it with Gymnasium and give it the render mode rgb_array.",
         )
     renderer: Any = import_gymnasium().make(name, render_mode="rgb_array").unwrapped
@@ -116,7 +116,7 @@ def _drawing(name: str, shoot: Callable[[], Any]) -> Callable[[], Array]:
                 hint='Install it: pip install "groupwise[control]"',
             ) from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
-            raise ConfigError(f"{name} cannot be drawn: its render mode rgb_array gives {picture!r:.60}")
+            raise ConfigError(f"{name} cannot be drawn: its render mode rgb_array returned {picture!r:.60}")
         return picture
 
     return shot

@@ -106,7 +106,7 @@ class ControlModel:
     def _extended(self, timesteps: int | None, steps: int | None) -> TrainingConfig:
         if timesteps is not None and steps is not None:
             raise ConfigError(
-                f"total_timesteps = {timesteps} and total_steps = {steps} both say when to end",
+                f"total_timesteps = {timesteps} and total_steps = {steps} both set the length of training",
                 hint="Pass one of them: environment steps or iterations.",
             )
         if timesteps is not None:
@@ -194,7 +194,9 @@ def _unpack(source: Path, target: Path) -> None:
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no saved model at {source}") from error
     except zipfile.BadZipFile as error:
-        raise CheckpointError(f"{source} cannot be read: {error}", hint="Save it again: it may be cut off.") from error
+        raise CheckpointError(
+            f"{source} cannot be read: {error}", hint="Save it again: the file may be truncated."
+        ) from error
 
 
 def evaluate_policy(

@@ -114,7 +114,7 @@ def common_actions(name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
     if all(isinstance(space, Box) and space == spaces[0] for space in spaces):
         return spaces[0]
     raise ContractError(
-        f"One policy cannot act in all tasks of {name}: {', '.join(map(str, spaces))}",
+        f"One policy cannot handle all tasks of {name}: {', '.join(map(str, spaces))}",
         hint="Combine tasks with Discrete actions, or tasks with the same Box.",
     )
 

@@ -82,13 +82,13 @@ def check(cfg: TrainingConfig) -> None:
     refuse_sequence_losses(cfg)
     if cfg.advantage.estimator != "gae":
         raise ConfigError(
-            f"advantage.estimator = {cfg.advantage.estimator!r} compares attempts of a group, and PPO has none",
+            f"advantage.estimator = {cfg.advantage.estimator!r} compares attempts in a group, but PPO has no groups",
             hint='Set advantage.estimator = "gae", or task.product = "control" for groups.',
             field="advantage.estimator",
         )
     if cfg.policy.use_reference_model:
         raise ConfigError(
-            "policy.use_reference_model = true, but PPO stays near the sampling policy, not near a reference",
+            "policy.use_reference_model = true, but PPO does not use a reference model",
             hint="Leave it out; optim.kl_stop limits a single update.",
             field="policy.use_reference_model",
         )

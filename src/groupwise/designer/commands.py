@@ -44,7 +44,7 @@ def design(
     learn: Annotated[bool, Parameter(help="Improve the policy, and save its weights.")] = False,
     memory: Annotated[Path | None, Parameter(help="Memory shared by calls (an SQLite file).")] = None,
     policy: Annotated[
-        Path | None, Parameter(help="Policy weights (.safetensors) to use instead of those that ship.")
+        Path | None, Parameter(help="Policy weights (.safetensors) to use instead of the built-in ones.")
     ] = None,
     seed: Annotated[
         int, Parameter(validator=Number(gte=0), help="Random seed; the same seed gives the same designs.")
@@ -201,7 +201,7 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
         return requirements_from_text(text, model), []
     if suffix in (".yaml", ".yml", ".json"):
         return read_requirements(source), []
-    raise ConfigError(f"{source}: requirements cannot be made from {suffix or 'a file without a suffix'}", hint=SOURCES)
+    raise ConfigError(f"{source}: cannot read requirements from {suffix or 'a file without a suffix'}", hint=SOURCES)
 
 
 SOURCES = "Use a log (.csv, .xes, or .gz of these), a text (.txt, .md) or requirements (.yaml, .json)."

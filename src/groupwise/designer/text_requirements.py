@@ -43,7 +43,7 @@ def requirements_from_text(
     chosen = model or (os.environ if environment is None else environment).get(MODEL_VARIABLE)
     if not chosen:
         raise ConfigError(
-            "reading plain text needs a language model, and none is configured",
+            "reading plain text requires a language model, but none is configured",
             hint=f"Set {MODEL_VARIABLE} to provider/model, for example openai/gpt-4o or local/qwen, or write the "
             "requirements as YAML.",
             field="model",

@@ -95,7 +95,7 @@ def direction(features: Any, width: int) -> Direction:
     if vector.shape != (width,):
         raise ContractError(
             f"features have shape {vector.shape}, but this memory was opened for vectors of {width} numbers",
-            hint="Open it with the width of your present features; vectors of another width stay in the file.",
+            hint="Open it with the width of your current features; vectors of another width stay in the file.",
         )
     if not np.isfinite(vector).all():
         place = int(np.flatnonzero(~np.isfinite(vector))[0])

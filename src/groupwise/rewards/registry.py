@@ -203,7 +203,7 @@ def _checked(name: str, made: Any) -> Reward:
         return made  # type: ignore[no-any-return]
     what = f"{made!r:.60}" if not callable(made) else f"a {type(made).__name__} whose call is not async"
     hint = "Subclass RewardFunction, or write a function of turns."
-    raise _refused(name, f"gives {what}, which is not a reward", hint)
+    raise _refused(name, f"returns {what}, which is not a reward", hint)
 
 
 def _near(name: str, known: Iterable[str]) -> str:

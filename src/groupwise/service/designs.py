@@ -77,7 +77,7 @@ class Designs:
     async def download(self, name: str, to: str) -> DesignFile:
         path = self.folder / f"{name}.json"
         if not path.is_file():
-            raise DesignNotFound(f"there is no design {name!r:.40}", hint="POST /api/workflows/design makes one.")
+            raise DesignNotFound(f"there is no design {name!r:.40}", hint="POST /api/workflows/design creates one.")
         return _file(await self.work("download", {"document": path.read_text("utf8"), "to": to}))
 
     async def convert(self, asked: Mapping[str, Any]) -> DesignFile:

@@ -76,7 +76,7 @@ def run_name(request: TrainRequest, cfg: TrainingConfig) -> str:
     chosen = request.name or cfg.run.run_name
     if chosen == "latest":
         raise ConfigError(
-            "run_name 'latest' is reserved: every command takes it to mean the newest run",
+            "run_name 'latest' is reserved: it always means the newest run",
             hint="Choose another name.",
             field="name",
         )

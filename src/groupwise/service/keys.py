@@ -120,7 +120,7 @@ class Keys:
             return LOCAL
         if text is None:
             raise Unauthorised(
-                "a key is needed",
+                "an API key is required",
                 hint="Send the header Authorization: Bearer gw_…; `groupwise keys add` creates a key.",
             )
         digest = _hash(text)

@@ -280,7 +280,7 @@ def test_an_argument_cannot_climb_out_of_its_place(value: str) -> None:
         ({"url": "http://h/", "method": "BREW"}, "has the method 'BREW'"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"type": "date"}}}}, r"orders\.x has the type 'date'"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"not": {}}}}}, r"orders\.x has the keyword 'not'"),
-        ({"url": "http://h/", "parameters": {"required": ["x"]}}, "requires 'x', which is none"),
+        ({"url": "http://h/", "parameters": {"required": ["x"]}}, "requires 'x', which is not one"),
         ({"url": "http://h/", "parameters": {"properties": [1]}}, r"has the properties \[1\], not an object"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"enum": []}}}}, r"has the values \[\]"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"enum": [1.5]}}}}, r"has the values \[1.5\]"),

@@ -247,7 +247,7 @@ def test_after_failures_in_a_row_the_judge_is_left_alone_and_then_tried_once(
         assert scores_of(reward, scripted.group_worth([0.2], name=str(number)))[0].flags == (FLAG,)
     assert len(server.asked) == 2
     assert reward.metrics()["judge/breaker_open"] == 1.0
-    assert "not asked for another 60 s; last error: " in reward.tally.last.message  # type: ignore[union-attr]
+    assert "will not be asked for another 60 s; last error: " in reward.tally.last.message  # type: ignore[union-attr]
     now[0] = 61.0
     scores_of(reward, scripted.group_worth([0.2], name="trial"))
     scores_of(reward, scripted.group_worth([0.2], name="after it"))

@@ -57,7 +57,7 @@ def test_the_right_answer_comes_with_the_task_or_is_given(scored):
 def test_an_attempt_without_a_right_answer_to_compare_with_has_failed_and_is_no_0(reward, scored):
     (score,) = scored(reward, "7")
     assert isinstance(score, Failed)
-    assert "right answer" in score.failure.message
+    assert "correct answer" in score.failure.message
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def _own(name: str, options: dict[str, Any]) -> Scenarios:
     place, _, attribute = name.removeprefix(PYTHON).rpartition(":")
     if not place or not attribute:
         raise ConfigError(
-            f"task.environment = {name!r} does not say which name to take from where",
+            f"task.environment = {name!r} must name a file or module and an object in it",
             hint="Write python:FILE.py:NAME or python:package.module:NAME.",
             field="task.environment",
         )

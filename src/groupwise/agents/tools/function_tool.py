@@ -310,7 +310,7 @@ def fields(schema: Mapping[str, Any], place: str) -> dict[str, Any]:
         raise _wrong_schema(place, f"has the properties {properties!r:.60}, not an object")
     strange = [name for name in required if name not in properties]
     if strange:
-        raise _wrong_schema(place, f"requires {strange[0]!r}, which is none of its properties")
+        raise _wrong_schema(place, f"requires {strange[0]!r}, which is not one of its properties")
     found = {name: annotation(inner, f"{place}.{name}") for name, inner in properties.items()}
     return {name: kind if name in required else NotRequired[kind] for name, kind in found.items()}
 

@@ -212,7 +212,8 @@ def _insist_on_sound(box: Toolbox, made: Sequence[Tool]) -> None:
     loose = next((tool for tool in made if tool.unbound), None)
     if loose is not None:
         raise ConfigError(
-            f"the tool {loose.name} is a method without an object", hint=f"Take it from an object: thing.{loose.name}."
+            f"the tool {loose.name} is a method without an object",
+            hint=f"Pass the method of an object: thing.{loose.name}.",
         )
     for name in ("timeout", "parallel", "longest_result", "most_calls"):
         if not getattr(box, name) > 0:
@@ -242,7 +243,7 @@ class WithTools:
         observation = await self.environment.reset(task)
         if observation.tools:
             raise ContractError(
-                "the environment has its own tools, whose calls it would never see",
+                "the environment has its own tools, whose calls it would not see",
                 hint="Put all tools into one toolbox.",
             )
         return replace(observation, tools=self.toolbox.schemas)

@@ -92,7 +92,7 @@ def resolve(
     if provider is None and base_url is None:
         raise ConfigError(
             f"{model!r} does not name a provider",
-            hint=f"Prefix it with one of {', '.join(PROVIDERS)} and a slash, or give base_url.",
+            hint=f"Prefix it with one of {', '.join(PROVIDERS)} and a slash, or set base_url.",
         )
     url = base_url or (known.get(provider.url_variable) if provider else None) or (provider.url if provider else "")
     key = api_key if api_key is not None else known.get(provider.key_variable, "") if provider else ""
@@ -256,7 +256,7 @@ class JudgeEndpoint:
         if missing:
             raise EndpointError(
                 "no_key",
-                f"{missing} is not set, so {url} would refuse the {self.role} {self.address.model}",
+                f"{missing} is not set, so {url} would reject the {self.role} {self.address.model}",
                 hint=f"Set {missing}, or choose a {self.role} that needs no key: local/…, or base_url.",
                 again=False,
                 ill=False,

@@ -102,7 +102,7 @@ class RetryPolicy:
             if permit is None:
                 raise EndpointError(
                     "unavailable",
-                    f"the judge failed {self.breaker.failures} times in a row and is not asked for another "
+                    f"the judge failed {self.breaker.failures} times in a row and will not be asked for another "
                     f"{self.breaker.remaining:.0f} s; last error: {self._last_error}",
                     again=False,
                 )

@@ -99,7 +99,7 @@ class AnswerReward(RewardFunction):
         wanted = self.read(right)
         if wanted is None:
             raise ContractError(
-                f"the right answer {right!r:.60} cannot be read as {self.label}", hint="Correct the task."
+                f"the correct answer {right!r:.60} cannot be read as {self.label}", hint="Correct the task."
             )
         answer = self.read(text)
         correct = answer is not None and self.same(answer, wanted)
@@ -116,7 +116,7 @@ class AnswerReward(RewardFunction):
     def _judge(self, turns: Sequence[Message], right: str | None) -> Score:
         if right is None:
             raise ContractError(
-                f"{self.name} has no right answer to compare with",
+                f"{self.name} has no correct answer to compare with",
                 hint="Pass `expected`, or add a column `answer` to the tasks.",
             )
         said = replies(turns)

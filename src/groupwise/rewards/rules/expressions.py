@@ -129,7 +129,7 @@ class _Reader:
     def whole(self) -> Any:
         found = self.list()
         if self.next:
-            raise Unreadable(f"{self.next!r} is too much")
+            raise Unreadable(f"{self.next!r} is unexpected")
         return found
 
     def list(self) -> Any:
