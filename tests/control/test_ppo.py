@@ -184,7 +184,7 @@ def test_every_task_of_a_suite_gets_the_same_number_of_steps(ppo_config: Configu
 def test_settings_that_are_not_ppos_are_refused(ppo_config: Configure) -> None:
     with pytest.raises(ConfigError, match="PPO has no groups"):
         check(ppo_config(estimator="group_rtg"))
-    with pytest.raises(ConfigError, match="not near a reference"):
+    with pytest.raises(ConfigError, match="PPO does not use a reference model"):
         check(ppo_config(use_reference_model=True))
 
 
