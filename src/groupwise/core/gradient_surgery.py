@@ -26,7 +26,7 @@ def project_conflicts(gradients: Tensor, orders: Tensor | None = None) -> Tensor
       The projected gradients [..., K, P]. A gradient of zeros changes nothing.
     """
     if gradients.dim() < 2:
-        raise ValueError(f"gradients have shape {tuple(gradients.shape)}; they need [..., tasks, weights]")
+        raise ValueError(f"gradients have shape {tuple(gradients.shape)}, but must have [..., tasks, weights]")
     count = gradients.shape[-2]
     check_shape("orders", orders, (count, count))
     squared = gradients.square().sum(-1, keepdim=True)

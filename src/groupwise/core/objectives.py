@@ -249,7 +249,7 @@ def _unit(scores: Floats) -> Floats:
 def _checked(scores: ArrayLike, weights: ArrayLike) -> tuple[Floats, Floats]:
     s, w = np.asarray(scores, np.float64), np.asarray(weights, np.float64)
     if s.ndim != 2 or s.size == 0 or w.shape != (s.shape[1],):
-        raise ValueError(f"scores have shape {s.shape} and weights {w.shape}; they need (N, K) and (K,)")
+        raise ValueError(f"scores have shape {s.shape} and weights {w.shape}, but must have (N, K) and (K,)")
     if not np.isfinite(s).all():
         raise ValueError("scores must be finite")
     if not np.isfinite(w).all() or (w < 0).any() or w.sum() <= 0:

@@ -185,7 +185,7 @@ class Store:
         """Restore everything as it was at the end of generation `seq`."""
         if seq < self.settled:
             raise ConfigError(
-                f"{self.path} cannot go back to generation {seq}: earlier history than {self.settled} was discarded",
+                f"{self.path} cannot go back to generation {seq}: history before {self.settled} was discarded",
                 hint=f"Rewind to {self.settled} or later, or start with a new file.",
             )
         with self.transaction() as link:
