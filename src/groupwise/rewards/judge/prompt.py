@@ -141,7 +141,7 @@ def marks_of(reply: JudgeReply, names: Sequence[str], rubric: Rubric) -> list[Ma
         raise _unusable(f"it scores {len(given)} of {len(names)} attempts")
     # By repr, because an id that is not a text could not be sorted with the others.
     if sorted(map(repr, given)) != sorted(map(repr, names)):
-        raise _unusable(f"it scores {given!r:.120}, and not each attempt once")
+        raise _unusable(f"it does not score each attempt exactly once: {given!r:.120}")
     by_name = dict(zip(given, rows, strict=True))
     return [checked_marks(by_name[name], rubric) for name in names]
 
