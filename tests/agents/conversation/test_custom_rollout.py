@@ -215,5 +215,5 @@ def test_messages_are_read_as_the_server_reads_them() -> None:
     assert plain_message({"role": "developer", "content": parts}) == {"role": "system", "content": "Be brief."}
     with pytest.raises(ContractError, match="only text is supported"):
         plain_message({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "…"}}]})
-    with pytest.raises(ContractError, match="a call of a tool cannot be read"):
+    with pytest.raises(ContractError, match="a tool call cannot be read"):
         plain_message(AssistantMessage(None, [FunctionCall("c1", Function("find", "{order"))]))
