@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -57,17 +58,15 @@ def run_events(
 
     # Read before `execute` truncates the log to the checkpoint it resumes from.
     earlier = read_events(path / "events.jsonl")
-    sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
-    try:
-        with graceful_stop() as stop:
-            events = execute(path, build, cfg, stop, by_hand=by_hand)
-            for event in watch(events, json=json, quiet=quiet, earlier=earlier):
-                for sink in sinks:
-                    sink.event(event)
-                yield event
-    finally:
+    with graceful_stop() as stop, ExitStack() as closing:
+        sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
         for sink in sinks:
-            sink.close()
+            closing.callback(sink.close)
+        events = execute(path, build, cfg, stop, by_hand=by_hand)
+        for event in watch(events, json=json, quiet=quiet, earlier=earlier):
+            for sink in sinks:
+                sink.event(event)
+            yield event
 
 
 def write_run_report(run_dir: Path) -> Path:
