@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,8 @@ def test_what_is_refused_says_where(kind: str, text: str, message: str) -> None:
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 def test_depth_is_no_crash(load: Callable[..., Any], depth: int) -> None:
     text = ("a = " if load is load_toml else "") + "[" * depth
-    assert "nested too deeply" in refusal(load, text)
+    # Newer versions of Python read deeper before they give up, and then miss the closing brackets.
+    assert re.search("nested too deeply|not valid", refusal(load, text))
 
 
 def test_aliases_are_counted_before_they_are_expanded() -> None:
