@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,8 @@ def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path, forked: bool)
     parent.wait()
     until(lambda: gone(child))
     if forked:
-        os.killpg(parent.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # the parent may have been killed before it forked
+            os.killpg(parent.pid, signal.SIGKILL)
 
 
 def test_a_program_that_just_ends_leaves_no_child(tmp_path: Path) -> None:

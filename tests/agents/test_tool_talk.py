@@ -44,9 +44,9 @@ def add(a: int, b: int) -> int:
     """The sum."""
     return a + b
 
-@tool
+@tool(timeout=600)
 def nap() -> str:
-    woken.wait(20)
+    woken.wait(600)
     return "up"
 '''
 LOOP = '@add {"a": 7, "b": 7}'
