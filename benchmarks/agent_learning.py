@@ -1,13 +1,17 @@
-"""Does a language model learn to use tools from scores: GRPO, a placebo, and more of the warm start, judged greedily.
+"""Does a language model learn to use tools from scores, and does GRPO beat simpler ways to learn? Judged greedily.
 
     python benchmarks/agent_learning.py --seeds 101 102 103 --json
 
-Per seed, from one warm start (`orders_sft.toml`: conversations right in form, mostly asking for the status): GRPO by
-`orders.toml`; the same with the scores shuffled inside every group, so that nothing can be learned from them; and more
-of the warm start for as much processor time as GRPO took. All are judged on the same held-out scenarios, whose order
-numbers and customers never occur in training, answered greedily. Then the same for sums of reasoning-gym, with right
-answers as demonstrations (`chain_sum_sft.toml`, `chain_sum.toml`). One thread each. Claims: mean success before and
-after, the share of well-formed conversations before, and the gains of the other arms.
+Per seed, from one warm start (`orders_sft.toml`: conversations that are right in form and mostly ask for the status):
+
+    grpo       `orders.toml`
+    rejection  the same run, but it imitates its own correct conversations and ignores all others (rejection sampling)
+    placebo    the same run, with the scores shuffled inside every group, so that they carry no information
+    sft        more of the warm start, for as much processor time as GRPO took
+
+All are judged greedily on the same held-out scenarios, whose order numbers and customers never occur in training. Then
+the same for sums of reasoning-gym (`chain_sum_sft.toml`, `chain_sum.toml`). One thread each. Claims: mean success
+before and after, the share of well-formed conversations before, and the gains of the other arms.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import Any
 
 import numpy as np
 from lm_learning import replace_target, run
-from placebo import Shuffled
+from placebo import OnlyCorrect, Shuffled, imitation_of_correct
 from record import print_result
 
 from groupwise.agents import agent_product, warm_start
@@ -33,13 +37,20 @@ from groupwise.config import TrainingConfig, load_config
 from groupwise.training.session import Parts
 
 TASKS = ("orders", "chain_sum")
-ARMS = ("grpo", "placebo", "sft")
+ARMS = ("grpo", "rejection", "placebo", "sft")
 
 
 def placebo(cfg: TrainingConfig) -> Parts:
     parts = agent_product.build(cfg)
     source: Any = parts.source
     source.reward = Shuffled(source.reward, cfg.run.seed)
+    return parts
+
+
+def rejection(cfg: TrainingConfig) -> Parts:
+    parts = agent_product.build(cfg)
+    source: Any = parts.source
+    source.reward = OnlyCorrect(source.reward)
     return parts
 
 
@@ -52,6 +63,8 @@ def arm(job: Job) -> dict[str, Any]:
     """One arm from the warm start of its seed; the supervised one stops after so much processor time."""
     start = [*_common(job), f"policy.model_name={job.folder}/{job.start}"]
     grpo = load_config(SETTINGS / f"{job.task}.toml", [*start, *job.changes])
+    if job.arm == "rejection":
+        return run(imitation_of_correct(grpo), rejection)
     if job.arm != "sft":
         build: Callable[[TrainingConfig], Parts] = placebo if job.arm == "placebo" else agent_product.build
         return run(grpo, build)
@@ -114,8 +127,7 @@ def claims_of(task: str, found: Sequence[Any], arms: Sequence[str]) -> dict[str,
         for arm in arms
         if arm != "grpo"
     }
-    placebo_name = "placebo_gain" if task == "orders" else f"{task}_placebo_gain"
-    sft_name = "sft_gain" if task == "orders" else f"{task}_sft_gain"
+    prefix = "" if task == "orders" else f"{task}_"
     cpu = [r["warm_start"]["cpu_seconds"] + r["grpo"]["cpu_seconds"] for r in found]
     wall = [r["warm_start"]["seconds"] + r["grpo"]["seconds"] for r in found]
     return {
@@ -123,8 +135,7 @@ def claims_of(task: str, found: Sequence[Any], arms: Sequence[str]) -> dict[str,
         f"{name}_after": float(after.mean()),
         f"{name}_worst_gain": float((after - before).min()),
         f"{name}_format_before": float(np.mean([r["grpo"]["curve"][0][2] or 0.0 for r in found])),
-        **({placebo_name: gains["placebo"]} if "placebo" in gains else {}),
-        **({sft_name: gains["sft"]} if "sft" in gains else {}),
+        **{f"{prefix}{arm}_gain": gain for arm, gain in gains.items()},
         f"{name}_cpu_seconds": float(np.mean(cpu)),
         f"{name}_seconds": float(np.mean(wall)),
     }

@@ -1,11 +1,16 @@
-"""Does the demo's language model learn from scores: GRPO, a placebo, and more of the warm start, judged greedily.
+"""Does the demo's language model learn from scores, and does GRPO beat simpler ways to learn? Judged greedily.
 
     python benchmarks/lm_learning.py --seeds 101 102 103 --json
 
-Per seed, from one warm start (`column_addition_sft.toml`): GRPO by `column_addition.toml`; the same with the scores
-shuffled inside every group, so that nothing can be learned from them; and supervised training on right answers for as
-much processor time as GRPO took. All are judged on the same 400 held-out sums, answered greedily. One thread each, two
-seeds at a time. Claims: mean accuracy before and after, and the gains of the other arms.
+Per seed, from one warm start (`column_addition_sft.toml`):
+
+    grpo       `column_addition.toml`
+    rejection  the same run, but it imitates its own correct answers and ignores all others (rejection sampling)
+    placebo    the same run, with the scores shuffled inside every group, so that they carry no information
+    sft        supervised training on correct answers, for as much processor time as GRPO took
+
+All are judged on the same 400 held-out sums, answered greedily. One thread each, two seeds at a time. Claims: mean
+accuracy before and after, and the gains of the other arms.
 """
 
 from __future__ import annotations
@@ -14,11 +19,11 @@ import argparse
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from placebo import Shuffled
+from placebo import OnlyCorrect, Shuffled, imitation_of_correct
 from record import print_result
 
 from groupwise.agents import language_product as product
@@ -29,6 +34,8 @@ from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.training.stop_conditions import StopFlag
 
+ARMS = ("grpo", "rejection", "placebo", "sft")
+
 
 def placebo(cfg: TrainingConfig) -> Parts:
     parts = product.build(cfg)
@@ -37,21 +44,32 @@ def placebo(cfg: TrainingConfig) -> Parts:
     return parts
 
 
-def run_seed(seed: int) -> dict[str, Any]:
+def rejection(cfg: TrainingConfig) -> Parts:
+    parts = product.build(cfg)
+    source: Any = parts.source
+    source.reward = OnlyCorrect(source.reward)
+    return parts
+
+
+def run_seed(seed: int, arms: Sequence[str] = ARMS) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         common = [f"run.seed={seed}", f"run.output_dir={folder}", "run.group_log_steps=0"]
         warm = load_config(SETTINGS / "column_addition_sft.toml", [*common, "run.run_name=warm"])
         before = run(warm, warm_start.build)
         start = [*common, f"policy.model_name={folder}/warm"]
         grpo = load_config(SETTINGS / "column_addition.toml", start)
-        learned = run(grpo, product.build)
-        fooled = run(grpo, placebo)
+        courses = {"grpo": run(grpo, product.build)}
+        if "rejection" in arms:
+            courses["rejection"] = run(imitation_of_correct(grpo), rejection)
+        if "placebo" in arms:
+            courses["placebo"] = run(grpo, placebo)
         judged = {name: getattr(grpo.run, name) for name in ("eval_episodes", "eval_seed")}
         more = replace_target(load_config(SETTINGS / "column_addition_sft.toml", start)).replace(
             num_episodes=100_000, eval_steps=100_000, **judged
         )
-        imitated = run(more, warm_start.build, seconds=learned["cpu_seconds"])
-    return {"seed": seed, "warm_start": before, "grpo": learned, "placebo": fooled, "sft": imitated}
+        if "sft" in arms:
+            courses["sft"] = run(more, warm_start.build, seconds=courses["grpo"]["cpu_seconds"])
+    return {"seed": seed, "warm_start": before, **courses}
 
 
 def replace_target(cfg: TrainingConfig) -> TrainingConfig:
@@ -89,12 +107,13 @@ def judged(metrics: Any) -> tuple[float, float | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
+    parser.add_argument("--arms", choices=ARMS, nargs="+", default=ARMS, help="GRPO always runs")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print only the JSON object")
     options = parser.parse_args()
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        found = pool.map(run_seed, options.seeds, chunksize=1)
-    arms = {arm: [ends(r[arm]["curve"]) for r in found] for arm in ("grpo", "placebo", "sft")}
+        found = pool.starmap(run_seed, [(seed, options.arms) for seed in options.seeds], chunksize=1)
+    arms = {arm: [ends(r[arm]["curve"]) for r in found] for arm in ARMS if arm in found[0]}
     if not options.json:
         for r in found:
             course = {arm: " → ".join(f"{accuracy:.1%}" for accuracy in ends(r[arm]["curve"])) for arm in arms}
@@ -108,8 +127,7 @@ def main() -> None:
             "worst_after": float(after.min()),
             "worst_gain": float((after - before).min()),
             "format_before": float(np.mean([r["grpo"]["curve"][0][2] for r in found])),
-            "placebo_gain": float(np.mean([last - first for first, last in arms["placebo"]])),
-            "sft_gain": float(np.mean([last - first for first, last in arms["sft"]])),
+            **{f"{arm}_gain": float(np.mean([last - first for first, last in arms[arm]])) for arm in arms},
             "seconds": float(np.mean([r["warm_start"]["seconds"] + r["grpo"]["seconds"] for r in found])),
         },
         seeds=options.seeds,

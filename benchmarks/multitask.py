@@ -3,10 +3,11 @@
     python benchmarks/multitask.py --json                   # ten fresh seeds, 600,000 steps each
     python benchmarks/multitask.py --json --seeds 2 --arms grouped ppo
 
-Arms: `grouped` is configs/grpo/reward-scales.toml, every task on its own scale; `ppo` is ours, with
-the same epochs and minibatches; `ppo_vecnormalize` is Stable-Baselines3's PPO with VecNormalize over observations and
-rewards, `sb3_ppo` without. A task is solved when the mean length of its last 100 training episodes is 475 of 500, at
-the end of the budget or at the moment when all three are, which ends a run. Settings were tuned on seeds below 100,
+Arms: `grouped` is configs/grpo/reward-scales.toml, every task on its own scale; `ppo` is ours, with the same epochs and
+minibatches; `ppo_equal` is the same PPO on the same tasks with every reward brought to 1 a step, which shows how much
+of the difference is due to the scale per task; `ppo_vecnormalize` is Stable-Baselines3's PPO with VecNormalize over
+observations and rewards, `sb3_ppo` without. A task is solved when the mean length of its last 100 training episodes is
+475 of 500, at the end of the budget or when all three are, which ends a run. Settings were tuned on seeds below 100,
 three settings for each arm (docs/experiments.md).
 """
 
@@ -23,9 +24,11 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -34,7 +37,7 @@ from rich.progress import track
 
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control import ppo, product
-from groupwise.control.multitask import MultiTask, make_suite
+from groupwise.control.multitask import PARTS, MultiTask, SuiteTask, make_suite
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.types import Batch
@@ -47,6 +50,7 @@ SB3 = {
     "learning_rate": 1e-3,
 }  # fmt: skip
 COPIES = 24
+PARTS_AS_SHIPPED = dict(PARTS)
 
 
 class Lengths:
@@ -100,6 +104,10 @@ def train_ours(algorithm: str, seed: int, budget: int, tried: list[str]) -> dict
                 if lengths.all_solved():
                     break
     return lengths.result(steps)
+
+
+def equal_scales() -> list[SuiteTask]:
+    return [replace(part, reward_scale=1.0) for part in PARTS_AS_SHIPPED[SUITE]()]
 
 
 def train_sb3(normalise: bool, seed: int, budget: int, tried: list[str]) -> dict[str, Any]:
@@ -156,7 +164,10 @@ def run(job: tuple[str, int, int, list[str], str | None]) -> dict[str, Any]:
 
 def train(arm: str, seed: int, budget: int, tried: list[str]) -> dict[str, Any]:
     torch.set_num_threads(1)
-    if arm in ("grouped", "ppo"):
+    if arm == "ppo_equal":
+        with patch.dict(PARTS, {SUITE: equal_scales}):  # type: ignore[arg-type]
+            found = train_ours("ppo", seed, budget, tried)
+    elif arm in ("grouped", "ppo"):
         found = train_ours("grpo" if arm == "grouped" else "ppo", seed, budget, tried)
     else:
         found = train_sb3(arm == "ppo_vecnormalize", seed, budget, tried)
@@ -165,7 +176,7 @@ def train(arm: str, seed: int, budget: int, tried: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arms = ("grouped", "ppo", "ppo_vecnormalize", "sb3_ppo")
+    arms = ("grouped", "ppo", "ppo_vecnormalize", "sb3_ppo", "ppo_equal")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=BUDGET)

@@ -1,4 +1,4 @@
-"""The placebo: scores that tell nothing, because the members of a group get each other's."""
+"""Rewards of comparison arms: the placebo's shuffled scores, and rejection sampling's right or wrong."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.config import TrainingConfig
 from groupwise.types import Reward, Score, Task, Trajectory
 
 
@@ -25,3 +26,19 @@ class Shuffled:
 def _total(score: Any) -> Any:
     """A score without the steps it was earned at: those are another attempt's."""
     return replace(score, rewards=None) if isinstance(score, Score) else score
+
+
+class OnlyCorrect:
+    """A reward of 1 for a correct attempt and 0 for any other: without a baseline, that imitates the correct ones."""
+
+    def __init__(self, reward: Reward) -> None:
+        self.reward = reward
+
+    async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Any]:
+        scores = await self.reward(task, group)
+        return [Score(score.parts["correct"], score.parts) if isinstance(score, Score) else score for score in scores]
+
+
+def imitation_of_correct(grpo: TrainingConfig) -> TrainingConfig:
+    """The settings of rejection sampling beside `grpo`: no baseline and no scale, so a wrong attempt weighs 0."""
+    return grpo.replace(baseline_type="none", advantage_normalization=False)
