@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.programs.language.program import FaultCode
+from groupwise.programs.language.faults import FaultCode
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.problems import FAMILIES
 

@@ -16,9 +16,10 @@ from rich.text import Text
 
 from groupwise.errors import ConfigError
 from groupwise.files import disk
-from groupwise.programs.language.program import CodeProblem, Split
+from groupwise.programs.language.problem import CodeProblem, Split
 from groupwise.programs.problems import FAMILIES, OFFLINE
 from groupwise.programs.problems.user_problems import problem_named
+from groupwise.programs.search.domain import SearchSettings
 from groupwise.programs.search.program_search import (
     CampaignPlan,
     CampaignResult,
@@ -30,17 +31,15 @@ from groupwise.programs.search.program_search import (
     record_as_json,
     shares,
 )
-from groupwise.programs.search.tree import SearchSettings, SearchTree
+from groupwise.programs.search.tree import SearchTree
 from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
 from groupwise.reporting.command_options import RUNS, Common, RunsDir, answer
 from groupwise.reporting.text import printable
 from groupwise.training.folder import find_run
 from groupwise.training.stop_conditions import graceful_stop
 
-PolicyRun = Annotated[
-    str | None,
-    Parameter(name="--policy", help='A run of the product "code" whose model is the search\'s prior.'),
-]
+POLICY = 'A run of the product "code" whose model is the search\'s prior.'
+PolicyRun = Annotated[str | None, Parameter(name="--policy", help=POLICY)]
 
 
 def chosen_prior(policy: str | None, runs_dir: Path) -> Prior:

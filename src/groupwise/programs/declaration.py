@@ -41,12 +41,15 @@ class CodeOptions(Section):
 
 def code_options(cfg: TrainingConfig) -> CodeOptions:
     options = CodeOptions(**dict(cfg.task.options))  # type: ignore[arg-type]
-    raise_findings([_no_family(name) for name in options.family_names if name not in FAMILIES])
+    unknown = [name for name in options.family_names if name not in FAMILIES]
+    known = f"one of {', '.join(FAMILIES)}"
+    raise_findings(
+        [
+            Finding(f"{CodeOptions.SECTION}.families", f"{quoted(name)} is not a problem family", known)
+            for name in unknown
+        ]
+    )
     return options
-
-
-def _no_family(name: str) -> Finding:
-    return Finding("task.options.families", f"{quoted(name)} is not a problem family", f"one of {', '.join(FAMILIES)}")
 
 
 CODE = Product(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groupwise.programs.language.faults import FaultCode, ProgramFault
 from groupwise.programs.language.grammar import random_program
 from groupwise.programs.language.operators import Type
 from groupwise.programs.language.parser import Form, Program, Signature, parse
-from groupwise.programs.language.program import FaultCode, ProgramFault
 from groupwise.programs.problems import OFFLINE, generate
 
 LIST = Signature((Type.NUMBERS,), Type.NUMBERS)

@@ -7,8 +7,9 @@ from math import e, log
 import pytest
 
 from groupwise.programs.search import Domain, Judged, SearchSettings, search
+from groupwise.programs.search.domain import itself
 from groupwise.programs.search.mcts import chances
-from groupwise.programs.search.tree import SearchTree, TreeEdge, TreeNode, VisitTally, itself
+from groupwise.programs.search.tree import SearchTree, TreeEdge, TreeNode, VisitTally
 
 
 def tree_of(node: TreeNode, **settings: float) -> SearchTree:

@@ -17,9 +17,11 @@ from functools import wraps
 from typing import Any
 
 from groupwise.errors import ConfigError, ContractError
+from groupwise.programs.language.faults import FaultCode, ProgramFault
 from groupwise.programs.language.operators import Operator, OperatorError, Value, quoted, same
 from groupwise.programs.language.parser import Program, host_name, hosted, parse
-from groupwise.programs.language.program import Case, CodeProblem, FaultCode, Form, ProgramFault
+from groupwise.programs.language.problem import Case, CodeProblem
+from groupwise.programs.language.program import Form
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import run_straight
 from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome, SandboxResult
@@ -37,7 +39,7 @@ def answer_in(said: Value, wanted: Value) -> Value:
     """
     if not isinstance(said, str) or isinstance(wanted, bool):
         return said
-    text = final(said[-LONGEST:])
+    text = LEAD.split(said[-LONGEST:])[-1]  # after the last "Answer:", or all of it
     if isinstance(wanted, int):
         found = [match.replace(",", "") for match in INTEGER.findall(text)]
         return int(found[-1]) if found else said
@@ -45,11 +47,6 @@ def answer_in(said: Value, wanted: Value) -> Value:
         parts = [part.strip(" '\"") for part in re.split(r"[,\s]+", text.strip().strip("[].")) if part]
         return [int(part) for part in parts] if all(re.fullmatch(r"-?\d{1,15}", part) for part in parts) else parts
     return text.strip().strip(".'\"")
-
-
-def final(text: str) -> str:
-    """The part after the last "Answer:", or all of it."""
-    return LEAD.split(text)[-1]
 
 
 # Faults with the outcome `forbidden`; the others have `raised`, as in Python.

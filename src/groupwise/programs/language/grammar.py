@@ -17,17 +17,8 @@ from itertools import product
 
 from groupwise.errors import ContractError
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.program import (
-    Argument,
-    CodeProblem,
-    Constant,
-    Form,
-    Parameter,
-    Program,
-    ProgramStep,
-    Result,
-    Signature,
-)
+from groupwise.programs.language.problem import CodeProblem, Signature
+from groupwise.programs.language.program import Argument, Constant, Form, Parameter, Program, ProgramStep, Result
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import variable, written
 
@@ -59,7 +50,7 @@ def line_weights(lines: Sequence[str]) -> list[float]:
 
     Uniform lines would favour operators with many possible arguments, and programs would rarely end before they must.
     """
-    kinds = [_operator_of(line) for line in lines]
+    kinds = [line.split("(", 1)[0].split(" = ")[-1].split(" ")[0] for line in lines]
     sizes = Counter(kinds)
     return [1 / (len(sizes) * sizes[kind]) for kind in kinds]
 
@@ -132,37 +123,24 @@ def _legal(prefix: tuple[str, ...], facts: _Facts) -> tuple[str, ...]:
 
 
 def _steps(scope: _Scope, facts: _Facts) -> Iterator[ProgramStep]:
-    # Every legal step: typed, not only constants, no argument twice, not computed before.
+    # Every legal step: typed, no argument twice, not computed before, and not only constants if there are parameters.
     done = set(scope.steps)
-    places = {argument: at for at, argument in enumerate(_values(scope, facts))}
+    # Everything that a line may refer to, with its type: results, parameters, constants.
+    values: list[tuple[Argument, Type]] = [(Result(at), kind) for at, kind in enumerate(scope.types)]
+    values += [(Parameter(at), kind) for at, kind in enumerate(facts.signature.takes)]
+    values += [(Constant(value), kind) for kind, value in facts.constants]
+    places = {argument: at for at, (argument, _) in enumerate(values)}
     for operator in PURE.values():
-        choices = [_candidates(wanted, scope, facts) for wanted in operator.takes]
+        choices = [[argument for argument, kind in values if kind == wanted] for wanted in operator.takes]
         for given in product(*choices):
             step = ProgramStep(operator.name, given)
-            if len(set(given)) < len(given) or (facts.signature.takes and _is_written(given)):
+            constant = all(isinstance(argument, Constant) for argument in given)
+            if len(set(given)) < len(given) or (facts.signature.takes and constant):
                 continue
             if operator.commutes and places[given[0]] > places[given[1]]:
                 continue
             if step not in done:
                 yield step
-
-
-def _is_written(given: Sequence[Argument]) -> bool:
-    # Whether a step would only use constants, which is pointless if there are parameters.
-    return all(isinstance(argument, Constant) for argument in given)
-
-
-def _values(scope: _Scope, facts: _Facts) -> list[Argument]:
-    # Everything that a line may refer to: results, parameters, constants.
-    results: list[Argument] = [Result(at) for at in range(len(scope.types))]
-    parameters: list[Argument] = [Parameter(at) for at in range(len(facts.signature.takes))]
-    return [*results, *parameters, *(Constant(value) for _, value in facts.constants)]
-
-
-def _candidates(wanted: Type, scope: _Scope, facts: _Facts) -> list[Argument]:
-    results: list[Argument] = [Result(at) for at, kind in enumerate(scope.types) if kind == wanted]
-    parameters: list[Argument] = [Parameter(at) for at, kind in enumerate(facts.signature.takes) if kind == wanted]
-    return [*results, *parameters, *(Constant(value) for kind, value in facts.constants if kind == wanted)]
 
 
 def _can_end(scope: _Scope, facts: _Facts, left: int) -> bool:
@@ -237,7 +215,3 @@ def _read(line: str, names: Mapping[str, Argument]) -> ProgramStep | None:
         else:
             return None
     return ProgramStep(found[2], tuple(arguments))
-
-
-def _operator_of(line: str) -> str:
-    return line.split("(", 1)[0].split(" = ")[-1].split(" ")[0]

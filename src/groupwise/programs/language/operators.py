@@ -157,9 +157,8 @@ class Registry(Mapping[str, Operator]):
 
     def add(self, operator: Operator) -> None:
         if not operator.name.isidentifier() or operator.name.startswith("_"):
-            raise ConfigError(
-                f"{operator.name!r} is not a valid operator name", hint="Use a plain identifier, such as `take`."
-            )
+            hint = "Use a plain identifier, such as `take`."
+            raise ConfigError(f"{operator.name!r} is not a valid operator name", hint=hint)
         if operator.name in self._named:
             raise ConfigError(f"there is already an operator {operator.name!r}", hint="Give it another name.")
         self._named[operator.name] = operator

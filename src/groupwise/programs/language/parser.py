@@ -17,19 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from groupwise.programs.language.faults import MOST_LINES, NESTED, FaultCode, Faulty, ProgramFault, read
 from groupwise.programs.language.operators import Operator, Registry, counted
-from groupwise.programs.language.program import (
-    DEEPEST,
-    MOST_LINES,
-    PARAMETERS,
-    FaultCode,
-    Faulty,
-    Form,
-    Program,
-    ProgramFault,
-    Signature,
-    read,
-)
+from groupwise.programs.language.problem import PARAMETERS, Signature
+from groupwise.programs.language.program import Form, Program
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import plainly_called, straight_program, variable
 
@@ -87,7 +78,8 @@ class Checks:
 
     def run(self) -> None:
         self._header()
-        own, awaited = bound(self.function), self._awaited()
+        own = frozenset(bound_names(self.function))
+        awaited: set[ast.AST] = {node.value for node in ast.walk(self.function) if isinstance(node, ast.Await)}
         loops = 0
         for node in inside(self.function):
             self._node(node)
@@ -120,9 +112,6 @@ class Checks:
             said = f"solve takes {len(self.signature.takes)} parameters here, not {found}: {self.signature.header}"
             raise Faulty(FaultCode.WRONG_ARGUMENTS, said, line)
 
-    def _awaited(self) -> set[ast.AST]:
-        return {node.value for node in ast.walk(self.function) if isinstance(node, ast.Await)}
-
     def _node(self, node: ast.AST) -> None:
         if not isinstance(node, ALLOWED):
             word = WORDS.get(type(node), type(node).__name__)
@@ -143,9 +132,8 @@ class Checks:
     def _constant(self, node: ast.Constant) -> None:
         value = node.value
         if value is not None and not isinstance(value, bool | int | float | str):
-            raise Faulty(
-                FaultCode.FORBIDDEN, f"constants are numbers and strings, not {type(value).__name__}", node.lineno
-            )
+            said = f"constants are numbers and strings, not {type(value).__name__}"
+            raise Faulty(FaultCode.FORBIDDEN, said, node.lineno)
         if isinstance(value, int) and abs(value) > LARGEST_LITERAL:
             raise Faulty(FaultCode.TOO_LONG, f"a number may not exceed {LARGEST_LITERAL:,}", node.lineno)
 
@@ -158,7 +146,9 @@ class Checks:
         operator = self.operators.get(name)
         if operator is None:
             if name not in BUILTINS:
-                self._unknown(name, node.lineno)
+                self._insist_harmless(name, node.lineno)
+                hint = Registry(self.operators.values()).like(name)
+                raise Faulty(FaultCode.UNKNOWN_OPERATOR, f"there is no operator {name[:40]!r}. {hint}", node.lineno)
             return
         if node.keywords or not operator.required <= len(node.args) <= len(operator.takes):
             said = f"{name} takes {counted(operator)} in order, not {len(node.args)}: {operator.heading}"
@@ -168,32 +158,22 @@ class Checks:
             plain = f"{name} is not asynchronous: call it without `await`"
             raise Faulty(FaultCode.WRONG_TYPES, said if operator.kind == "model" else plain, node.lineno)
 
-    def _unknown(self, name: str, line: int) -> None:
+    def _insist_harmless(self, name: str, line: int) -> None:
         if name in FORBIDDEN_NAMES or name.startswith("_"):
             said = f"{name[:40]} is not allowed in workflow code; programs compute and nothing else"
             raise Faulty(FaultCode.FORBIDDEN, said, line)
-        hint = Registry(self.operators.values()).like(name)
-        raise Faulty(FaultCode.UNKNOWN_OPERATOR, f"there is no operator {name[:40]!r}. {hint}", line)
 
     def _name(self, node: ast.Name, own: frozenset[str]) -> None:
         if node.id in own or node.id in BUILTINS or node.id in self.operators:
             return
-        if node.id in FORBIDDEN_NAMES or node.id.startswith("_"):
-            said = f"{node.id[:40]} is not allowed in workflow code; programs compute and nothing else"
-            raise Faulty(FaultCode.FORBIDDEN, said, node.lineno)
+        self._insist_harmless(node.id, node.lineno)
         known = ", ".join(sorted(own)[:8]) or "none"
-        raise Faulty(
-            FaultCode.UNKNOWN_NAME, f"{node.id[:40]!r} was never given a value; the names here are {known}", node.lineno
-        )
+        said = f"{node.id[:40]!r} was never given a value; the names here are {known}"
+        raise Faulty(FaultCode.UNKNOWN_NAME, said, node.lineno)
 
 
-def bound(function: Function) -> frozenset[str]:
-    """Every name that a function binds: parameters, variables, and those of loops and lambdas."""
-    return frozenset(bound_in_order(function))
-
-
-def bound_in_order(function: Function) -> list[str]:
-    """These names in order of appearance."""
+def bound_names(function: Function) -> list[str]:
+    """Every name that a function binds, in order: parameters, variables, and those of loops and lambdas."""
     names = [argument.arg for argument in function.args.args]
     for node in inside(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -231,15 +211,11 @@ def parse(
     """The program in a text, or its first fault. It never raises."""
     try:
         tree = read(text)
-        made = straight_program(tree, signature, operators) or plain_program(tree, signature, operators)
+        return straight_program(tree, signature, operators) or plain_program(tree, signature, operators)
     except Faulty as faulty:
         return faulty.fault
     except RecursionError:
-        return ProgramFault(
-            FaultCode.TOO_DEEP,
-            f"expressions are nested deeper than {DEEPEST}; assign intermediate results to variables",
-        )
-    return made
+        return ProgramFault(FaultCode.TOO_DEEP, NESTED)
 
 
 def plain_program(function: Function, signature: Signature | None, operators: Mapping[str, Operator]) -> Program:
@@ -285,23 +261,19 @@ def _normal(function: Function, operators: Mapping[str, Operator]) -> Function:
     before = 0
     while (size := len(list(inside(function)))) != before:
         before = size
-        function.body = _living(function.body, _read_names(function), operators)
+        loads = {node.id for node in inside(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        # `x += 1` reads x as well.
+        loads |= {n.target.id for n in inside(function) if isinstance(n, ast.AugAssign) and _is_name(n.target)}
+        function.body = _living(function.body, frozenset(loads), operators)
     own = [argument.arg for argument in function.args.args]
     names = ["problem"] if isinstance(function, ast.AsyncFunctionDef) else list(PARAMETERS[: len(own)])
     given = dict(zip(own, names, strict=True))
-    for name in bound_in_order(function):
+    for name in bound_names(function):
         if name not in given:
             given[name] = variable(len(given) - len(own))
     function.returns = None
     renamed: Function = _Renaming(given).visit(function)
     return ast.fix_missing_locations(renamed)
-
-
-def _read_names(function: Function) -> frozenset[str]:
-    # The names whose values are read somewhere.
-    loaded = {node.id for node in inside(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    changed = {n.target.id for n in inside(function) if isinstance(n, ast.AugAssign) and _is_name(n.target)}
-    return frozenset(loaded | changed)
 
 
 def _living(body: list[ast.stmt], used: frozenset[str], operators: Mapping[str, Operator]) -> list[ast.stmt]:

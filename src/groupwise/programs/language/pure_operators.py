@@ -4,7 +4,9 @@
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
+from operator import floordiv, itemgetter, mod
 from typing import Any
 
 from groupwise.programs.language.operators import Operator, OperatorError, Registry, Type, Value
@@ -21,34 +23,22 @@ def _op(
     return Operator(name, takes, gives, run, "pure", doc, commutes)
 
 
-def _divided(x: int, y: int) -> int:
-    if y == 0:
-        raise OperatorError(f"div({x}, 0): division by zero")
-    return x // y
+def _division(name: str, divide: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    def division(x: int, y: int) -> int:
+        if y == 0:
+            raise OperatorError(f"{name}({x}, 0): division by zero")
+        return divide(x, y)
+
+    return division
 
 
-def _rest(x: int, y: int) -> int:
-    if y == 0:
-        raise OperatorError(f"rest({x}, 0): division by zero")
-    return x % y
-
-
-def _end(name: str, at: int) -> Callable[[list[Any]], Any]:
-    def end(items: list[Any]) -> Any:
+def _one(name: str, choose: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    def chosen(items: list[Any]) -> Any:
         if not items:
             raise OperatorError(f"{name} of an empty list")
-        return items[at]
+        return choose(items)
 
-    return end
-
-
-def _best(name: str, choose: Callable[..., Any], key: Callable[[Any], Any] | None = None) -> Callable[[list[Any]], Any]:
-    def best(items: list[Any]) -> Any:
-        if not items:
-            raise OperatorError(f"{name} of an empty list")
-        return choose(items, key=key)
-
-    return best
+    return chosen
 
 
 def _counted(n: int, name: str) -> int:
@@ -61,8 +51,8 @@ NUMBER_OPERATORS = (
     _op("add", (INT, INT), INT, lambda x, y: x + y, "the sum of two numbers", commutes=True),
     _op("sub", (INT, INT), INT, lambda x, y: x - y, "the first number minus the second"),
     _op("mul", (INT, INT), INT, lambda x, y: x * y, "the product of two numbers", commutes=True),
-    _op("div", (INT, INT), INT, _divided, "the quotient, rounded down"),
-    _op("rest", (INT, INT), INT, _rest, "the remainder of dividing the first by the second"),
+    _op("div", (INT, INT), INT, _division("div", floordiv), "the quotient, rounded down"),
+    _op("rest", (INT, INT), INT, _division("rest", mod), "the remainder of dividing the first by the second"),
     _op("double", (INT,), INT, lambda x: 2 * x, "twice the number"),
     _op("half", (INT,), INT, lambda x: x // 2, "half the number, rounded down"),
 )
@@ -83,10 +73,10 @@ LIST_OPERATORS = (
     _op("times_each", (NUMBERS, INT), NUMBERS, lambda xs, n: [x * n for x in xs], "each times n"),
     _op("total", (NUMBERS,), INT, sum, "the sum of all"),
     _op("count", (NUMBERS,), INT, len, "how many there are"),
-    _op("largest", (NUMBERS,), INT, _best("largest", max), "the largest"),
-    _op("smallest", (NUMBERS,), INT, _best("smallest", min), "the smallest"),
-    _op("first", (NUMBERS,), INT, _end("first", 0), "the first"),
-    _op("last", (NUMBERS,), INT, _end("last", -1), "the last"),
+    _op("largest", (NUMBERS,), INT, _one("largest", max), "the largest"),
+    _op("smallest", (NUMBERS,), INT, _one("smallest", min), "the smallest"),
+    _op("first", (NUMBERS,), INT, _one("first", itemgetter(0)), "the first"),
+    _op("last", (NUMBERS,), INT, _one("last", itemgetter(-1)), "the last"),
 )
 
 TEXT_OPERATORS = (
@@ -104,10 +94,10 @@ TEXT_OPERATORS = (
     _op("take_words", (WORDS, INT), WORDS, lambda ws, n: ws[: _counted(n, "take_words")], "the first n words"),
     _op("drop_words", (WORDS, INT), WORDS, lambda ws, n: ws[_counted(n, "drop_words") :], "all but the first n words"),
     _op("count_words", (WORDS,), INT, len, "how many words"),
-    _op("longest", (WORDS,), TEXT, _best("longest", max, len), "the longest word, the first of equals"),
-    _op("shortest", (WORDS,), TEXT, _best("shortest", min, len), "the shortest word, the first of equals"),
-    _op("first_word", (WORDS,), TEXT, _end("first_word", 0), "the first word"),
-    _op("last_word", (WORDS,), TEXT, _end("last_word", -1), "the last word"),
+    _op("longest", (WORDS,), TEXT, _one("longest", partial(max, key=len)), "the longest word, the first of equals"),
+    _op("shortest", (WORDS,), TEXT, _one("shortest", partial(min, key=len)), "the shortest word, the first of equals"),
+    _op("first_word", (WORDS,), TEXT, _one("first_word", itemgetter(0)), "the first word"),
+    _op("last_word", (WORDS,), TEXT, _one("last_word", itemgetter(-1)), "the last word"),
 )
 
 

@@ -8,30 +8,21 @@ equal computations have the same text.
 
 import ast
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from groupwise.programs.language.faults import MOST_LINES, FaultCode, Faulty
 from groupwise.programs.language.operators import WRITTEN, Operator, Type, Value, counted
-from groupwise.programs.language.program import (
-    MOST_LINES,
-    PARAMETERS,
-    Argument,
-    Constant,
-    FaultCode,
-    Faulty,
-    Form,
-    Parameter,
-    Program,
-    ProgramStep,
-    Result,
-    Signature,
-)
+from groupwise.programs.language.problem import PARAMETERS, Signature
+from groupwise.programs.language.program import Argument, Constant, Form, Parameter, Program, ProgramStep, Result
 from groupwise.programs.language.pure_operators import PURE
 
 LARGEST_CONSTANT = 10**9
 LONGEST_WORD = 100
 PLACES = tuple(f"p{at}" for at in range(len(PARAMETERS)))
 VARIABLES = "abcdefghijklmnopqrst"
+# Of the arguments of a commutative operator, results come before parameters and constants.
+RANKS = {Result: 0, Parameter: 1, Constant: 2}
 
 
 class _NotStraight(Exception):
@@ -239,7 +230,7 @@ def _laid_out(
             step = steps[argument.at]
             arguments = step.arguments
             if operators[step.operator].commutes:
-                arguments = tuple(sorted(arguments, key=_rank(outline)))
+                arguments = tuple(sorted(arguments, key=lambda one: (RANKS[type(one)], outline(one))))
             placed = ProgramStep(step.operator, tuple(place(part) for part in arguments))
             if placed not in places:
                 places[placed] = len(ordered)
@@ -252,17 +243,9 @@ def _laid_out(
 
 def _short(text: str) -> str:
     # The text, or a digest if it is long: outlines of nested calls would otherwise grow exponentially.
-    return (
-        text
-        if len(text) < 80
-        else "~" + hashlib.blake2b(text.encode("utf8", "surrogatepass"), digest_size=12).hexdigest()
-    )
-
-
-def _rank(outline: Callable[[Argument], str]) -> Callable[[Argument], tuple[int, str]]:
-    # Results before parameters before constants, then by what they compute.
-    kinds = {Result: 0, Parameter: 1, Constant: 2}
-    return lambda argument: (kinds[type(argument)], outline(argument))
+    if len(text) < 80:
+        return text
+    return "~" + hashlib.blake2b(text.encode("utf8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def run_straight(program: Program, inputs: Sequence[Value], operators: Mapping[str, Operator] = PURE) -> Value:

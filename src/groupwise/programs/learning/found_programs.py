@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from groupwise.programs.language.grammar import as_program
-from groupwise.programs.language.program import CodeProblem
+from groupwise.programs.language.problem import CodeProblem
 from groupwise.programs.learning.model import body_of, line_text, prompt_of
 from groupwise.programs.learning.rollout import prompt_ids, shuffled
 from groupwise.programs.search.tree import EvaluationRecord, SearchTree
@@ -114,14 +114,11 @@ class Finds:
         problem: CodeProblem = scored.group.task.payload
         for member, score in zip(scored.group.members, scored.scores, strict=True):
             if isinstance(score, Score) and score.total > 0:
-                self._keep(problem.id, (np.array(member.actions), np.array(member.mask)))
+                kept = self.rows.setdefault(problem.id, [])
+                if not any(np.array_equal(member.actions, other) for other, _ in kept):
+                    kept.append((np.array(member.actions), np.array(member.mask)))
         while len(self.rows) > MOST:
             self.rows.pop(next(iter(self.rows)))
-
-    def _keep(self, problem: str, row: Row) -> None:
-        kept = self.rows.setdefault(problem, [])
-        if not any(np.array_equal(row[0], other) for other, _ in kept):
-            kept.append(row)
 
     def draw(self, count: int) -> list[Row]:
         """Sample rows to imitate; empty while nothing was found."""

@@ -1,7 +1,7 @@
 """The model that writes programs: its tokenizer, what it reads and writes, and how it is made or loaded."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from groupwise.language.tiny import piece_tokenizer, tiny_model
 from groupwise.programs.declaration import code_options
 from groupwise.programs.language.grammar import INDENT
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.program import CodeProblem
+from groupwise.programs.language.problem import CodeProblem
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import variable
 from groupwise.programs.problems import tables, vocabulary
@@ -31,7 +31,14 @@ CONTEXT = 512
 
 def question_of(problem: CodeProblem) -> str:
     """The question as the model reads it: parameters by name, words in lower case unless a program may need them."""
-    return WORD.sub(lambda word: _read(word[0], _kept(problem)), _with_parameters(problem))
+    kept = [str(word.value) for word in problem.constants]
+
+    def read(found: re.Match[str]) -> str:
+        word = found[0]
+        shouted = len(word) > 1 and word.isupper()
+        return word if word in kept or shouted else word.lower()
+
+    return WORD.sub(read, _with_parameters(problem))
 
 
 def prompt_of(problem: CodeProblem) -> str:
@@ -68,10 +75,7 @@ def _pieces() -> Iterator[str]:
     yield from (f"{operator}(" for operator in PURE)
     yield from (", ", ")", ", '", "', '", "')", *names, *"xyzw", *map(str, range(100)))
     yield from (f"\ndef solve({', '.join('xyzw'[:count])}):" for count in range(1, PARAMETERS + 1))
-    yield from ("step", "steps", "to", *map(str, Type), *vocabulary(), *_cells())
-
-
-def _cells() -> Iterator[str]:
+    yield from ("step", "steps", "to", *map(str, Type), *vocabulary())
     # The words of tables in their own case, because programs write them.
     for sheet in tables.SHEETS:
         yield from (*sheet.names, *sheet.numbers)
@@ -87,15 +91,6 @@ def _with_parameters(problem: CodeProblem) -> str:
         return problem.question
     following = iter(names)
     return NUMBER.sub(lambda _: next(following), problem.question)
-
-
-def _kept(problem: CodeProblem) -> Sequence[str]:
-    return [str(word.value) for word in problem.constants]
-
-
-def _read(word: str, kept: Sequence[str]) -> str:
-    shouted = len(word) > 1 and word.isupper()
-    return word if word in kept or shouted else word.lower()
 
 
 LAYERS, WIDTH = 2, 128

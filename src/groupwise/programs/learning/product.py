@@ -8,7 +8,7 @@ In the first round the policy knows only the form, so its searches use the gramm
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,9 +33,10 @@ from groupwise.programs.learning.rollout import (
     SolutionReward,
     prompt_ids,
 )
+from groupwise.programs.search.domain import Judged
 from groupwise.programs.search.mcts import search
 from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
-from groupwise.programs.search.tree import Judged, SearchTree
+from groupwise.programs.search.tree import SearchTree
 from groupwise.training.batch_source import GroupSource
 from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts
@@ -74,7 +75,8 @@ class CodeSource(GroupSource):
         self.step += 1
         if self.step <= self.options.warm_steps:
             return self._form()
-        self.searched = self._round() if self._due() else ()
+        every, since = self.options.search_every, self.step - self.options.warm_steps - 1
+        self.searched = self._round() if every > 0 and since % every == 0 else ()
         batch = super().next()
         shown = self.finds.draw(self.options.imitate_rows) if self.options.search_samples == "imitate" else []
         if shown and self.options.imitate_weight:
@@ -84,10 +86,6 @@ class CodeSource(GroupSource):
     def compare(self, drawn: StepGroups) -> Batch:
         self.curriculum.see(drawn.all)
         return super().compare(drawn)
-
-    def _due(self) -> bool:
-        every, since = self.options.search_every, self.step - self.options.warm_steps - 1
-        return every > 0 and since % every == 0
 
     def _form(self) -> Batch:
         # Rows that teach the form: random legal programs, which solve their problem only by chance.
@@ -109,20 +107,16 @@ class CodeSource(GroupSource):
         self.searches.solved = {family: list(shares) for family, shares in self.curriculum.solved.items()}
         count = self.options.search_problems * (self.options.first_search if first else 1)
         tasks = self.searches.take(count)
-        trees = [self.explore(task, Uniform()) for task in tasks] if first else self._explored(tasks)
-        groups = tuple(self._group(task, tree) for task, tree in zip(tasks, trees, strict=True))
-        for group in groups:
-            self.finds.add(group)
-        return groups
-
-    def _explored(self, tasks: Sequence[Task]) -> list[SearchTree]:
-        return together(self.prior, [partial(self.explore, task) for task in tasks])
-
-    def _group(self, task: Task, tree: SearchTree) -> ScoredGroup:
-        if self.options.programs:
-            save_programs(task.payload, tree.records, Path(self.options.programs) / f"{task.seed:06}")
-        limit, version = self.engine.max_length, self.policy.version
-        return searched_group(task, tree, self.tokenizer, limit, version, self.options.placebo)
+        searches = [partial(self.explore, task) for task in tasks]
+        trees = [explore(Uniform()) for explore in searches] if first else together(self.prior, searches)
+        limit, version, placebo = self.engine.max_length, self.policy.version, self.options.placebo
+        groups = []
+        for task, tree in zip(tasks, trees, strict=True):
+            if self.options.programs:
+                save_programs(task.payload, tree.records, Path(self.options.programs) / f"{task.seed:06}")
+            groups.append(searched_group(task, tree, self.tokenizer, limit, version, placebo))
+            self.finds.add(groups[-1])
+        return tuple(groups)
 
     def explore(self, task: Task, prior: Prior) -> SearchTree:
         """Search for a program that solves one problem.
@@ -152,7 +146,7 @@ class CodeSource(GroupSource):
         return Replayed((*replayed.groups, *self.searched), (*replayed.ages, *[0] * len(self.searched)))
 
     def _own_metrics(self) -> dict[str, float | None]:
-        solved = [float(any(_solved(group))) for group in self.searched]
+        solved = [any("passed" in getattr(score, "flags", ()) for score in group.scores) for group in self.searched]
         return {
             **self.curriculum.metrics(),
             "programs/evaluations": float(self.judge.evaluations),
@@ -186,10 +180,6 @@ def sampling(cfg: TrainingConfig) -> SamplingParams:
     return SamplingParams(**dict(cfg.sampling.items()))
 
 
-def _solved(group: ScoredGroup) -> Sequence[bool]:
-    return ["passed" in score.flags for score in group.scores if hasattr(score, "flags")]
-
-
 SLOTS = 256
 
 
@@ -208,10 +198,6 @@ def check(cfg: TrainingConfig) -> None:
             hint='Set loss.importance_level = "sequence".',
             field="loss.importance_level",
         )
-    _check_warm_start(cfg, options)
-
-
-def _check_warm_start(cfg: TrainingConfig, options: CodeOptions) -> None:
     if options.warm_steps > cfg.training.num_episodes:
         raise ConfigError(
             f"task.options.warm_steps = {options.warm_steps} exceeds the number of steps, {cfg.training.num_episodes}",

@@ -19,7 +19,7 @@ from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.programs.declaration import CodeOptions
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator, RewardWeights, score
-from groupwise.programs.language.program import CodeProblem, Split
+from groupwise.programs.language.problem import CodeProblem, Split
 from groupwise.programs.learning.model import prompt_of, whole_text
 from groupwise.programs.problems import LEVELS, generate
 from groupwise.training.token_attempts import answer_text, sampling_seed, token_attempt
@@ -46,14 +46,12 @@ class Programs:
             for member in range(self.group_size)
         ]
         rest = iter(self.engine.generate(requests, self.params))
-        return [self._group(task, ids, rest) for task, ids in zip(tasks, prompts, strict=True)]
-
-    def _group(self, task: Task, prompt: Sequence[int], rest: Any) -> Group:
-        members = tuple(self._attempt(task, prompt, number, next(rest)) for number in range(self.group_size))
-        return Group(f"g{task.seed}", task, members)
-
-    def _attempt(self, task: Task, prompt: Sequence[int], number: int, sampled: Sampled) -> Trajectory:
-        return token_attempt(self.tokenizer, task, prompt, number, sampled, prompt_of(task.payload))
+        groups = []
+        for task, ids in zip(tasks, prompts, strict=True):
+            asked, numbers = prompt_of(task.payload), range(self.group_size)
+            members = (token_attempt(self.tokenizer, task, ids, number, next(rest), asked) for number in numbers)
+            groups.append(Group(f"g{task.seed}", task, tuple(members)))
+        return groups
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -200,12 +198,8 @@ SHOWN, LONGEST = 12, 2000
 def held_out(families: Sequence[str], levels: int, count: int, seed: int, split: Split = "valid") -> list[CodeProblem]:
     """Problems whose wording is never trained on, with families and levels in turn."""
     kinds = [(family, level) for level in range(1, levels + 1) for family in families if level <= LEVELS[family]]
-    return [problem_of(*_numbered(kinds, number, seed, split)) for number in range(count)]
-
-
-def _numbered(kinds: Sequence[tuple[str, int]], number: int, seed: int, split: Split) -> tuple[str, int, Split, int]:
-    family, level = kinds[number % len(kinds)]
-    return family, seed + number // len(kinds), split, level
+    turns = ((seed + number // len(kinds), *kinds[number % len(kinds)]) for number in range(count))
+    return [problem_of(family, number, split, level) for number, family, level in turns]
 
 
 class ProgramExamination:
@@ -230,13 +224,11 @@ class ProgramExamination:
             "eval/accuracy": float(np.mean(solved)),
             "eval/format": float(np.mean([one.fault is None for (one,) in judged])),
             "eval/attempts": float(len(solved)),
-            **self._by_level(solved),
         }
-        return {**metrics, **(self._pass_rates() if self.samples > 1 else {})}
-
-    def _by_level(self, solved: Sequence[float]) -> dict[str, float]:
         levels = np.array([problem.difficulty for problem in self.problems])
-        return {f"eval/level_{level}": float(np.array(solved)[levels == level].mean()) for level in sorted({*levels})}
+        for level in sorted({*levels}):
+            metrics[f"eval/level_{level}"] = float(np.array(solved)[levels == level].mean())
+        return {**metrics, **(self._pass_rates() if self.samples > 1 else {})}
 
     def _pass_rates(self) -> dict[str, float]:
         # pass@k (Chen et al. 2021, arXiv:2107.03374) for k = 1, 2, 4, … programs sampled as in training.

@@ -9,20 +9,8 @@ from dataclasses import dataclass, replace
 from groupwise.errors import ConfigError
 from groupwise.programs.language.grammar import one_step_programs
 from groupwise.programs.language.operators import OperatorError, Value
-from groupwise.programs.language.program import (
-    SPLITS,
-    Argument,
-    Case,
-    CodeProblem,
-    Constant,
-    Parameter,
-    Program,
-    ProgramStep,
-    Result,
-    Signature,
-    Split,
-    Word,
-)
+from groupwise.programs.language.problem import SPLITS, Case, CodeProblem, Signature, Split, Word
+from groupwise.programs.language.program import Argument, Constant, Parameter, Program, ProgramStep, Result
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import run_straight, straight
 
@@ -46,8 +34,8 @@ def tokens(text: str, known: Iterable[str] = ()) -> list[str]:
         return [token.lower() for token in found]
     whole: list[str] = []
     for token in found:
-        lower = token.lower()
-        whole += [lower] if lower in listed and not _shouted(token) else list(token)
+        lower, shouted = token.lower(), len(token) > 1 and token.isupper()
+        whole += [lower] if lower in listed and not shouted else list(token)
     return whole
 
 
@@ -65,10 +53,6 @@ def split_of(wording: str) -> Split:
 
 def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _shouted(token: str) -> bool:
-    return len(token) > 1 and token.isupper()
 
 
 # The question as asked and five hidden variations.

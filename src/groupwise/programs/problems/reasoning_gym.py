@@ -13,20 +13,15 @@ from typing import Any
 
 from groupwise.errors import MissingExtra
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.program import Argument, CodeProblem, Parameter, Result, Signature, Split
-from groupwise.programs.problems.generator import ProblemDraft, make, program_of, words_of
+from groupwise.programs.language.problem import Signature
+from groupwise.programs.language.program import Argument, Parameter, Result
+from groupwise.programs.problems.generator import ProblemDraft, program_of, words_of
 
-FAMILY = "reasoning_gym"
 DATASET = "basic_arithmetic"
 LEVELS = 3
 SIZE = 1_000_000
 OPERATORS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 TEMPLATES = ("What is ( )?", "Solve + .", "Compute - .", "Evaluate: * .")
-
-
-def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    """The problem of a seed; `MissingExtra` if the library is not installed."""
-    return make(FAMILY, draw, seed, split, difficulty, LEVELS)
 
 
 def vocabulary() -> list[str]:
@@ -35,12 +30,12 @@ def vocabulary() -> list[str]:
 
 @lru_cache(maxsize=LEVELS)
 def dataset(difficulty: int) -> Any:
-    """The library's dataset of a difficulty, which generates its items on demand."""
+    """The library's dataset of a difficulty, which generates its items on demand; `MissingExtra` if there is none."""
     try:
         library = importlib.import_module("reasoning_gym")
     except ImportError as error:
         raise MissingExtra(
-            f"the family {FAMILY} needs the library reasoning-gym, which cannot be imported: {error}",
+            f"the family reasoning_gym needs the library reasoning-gym, which cannot be imported: {error}",
             hint="pip install 'groupwise[reasoning-gym]'",
         ) from error
     return library.create_dataset(

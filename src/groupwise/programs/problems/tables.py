@@ -9,19 +9,10 @@ import random
 from dataclasses import dataclass
 
 from groupwise.programs.language.operators import Type, Value
-from groupwise.programs.language.program import (
-    Argument,
-    CodeProblem,
-    Constant,
-    Parameter,
-    Result,
-    Signature,
-    Split,
-    Word,
-)
-from groupwise.programs.problems.generator import NAMES, ProblemDraft, make, program_of, sentence, words_of
+from groupwise.programs.language.problem import Signature, Word
+from groupwise.programs.language.program import Argument, Constant, Parameter, Result
+from groupwise.programs.problems.generator import NAMES, ProblemDraft, program_of, sentence, words_of
 
-FAMILY = "tables"
 LEVELS = 3
 ROWS = 6
 # By difficulty, how often a question asks for the rows themselves.
@@ -83,10 +74,6 @@ PAIRED = {
     "add": ("which {column} do {A} and {B} have together?", "add the {column} of {A} to that of {B}."),
 }
 SPREAD = ("how far apart are the highest and the lowest {column}?", "what is the range of {column} over all {rows}?")
-
-
-def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    return make(FAMILY, draw, seed, split, difficulty, LEVELS)
 
 
 def vocabulary() -> list[str]:

@@ -10,22 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from groupwise.programs.language.operators import OperatorError, Type, Value
-from groupwise.programs.language.program import (
-    Argument,
-    Case,
-    CodeProblem,
-    Constant,
-    Parameter,
-    Program,
-    Result,
-    Signature,
-    Split,
-    Word,
-)
+from groupwise.programs.language.problem import Case, Signature, Word
+from groupwise.programs.language.program import Argument, Constant, Parameter, Program, Result
 from groupwise.programs.language.pure_operators import PURE
-from groupwise.programs.problems.generator import LETTERS, ProblemDraft, make, program_of, sentence, trace, words_of
+from groupwise.programs.problems.generator import LETTERS, ProblemDraft, program_of, sentence, trace, words_of
 
-FAMILY = "transformations"
 LEVELS = 3
 LARGEST_SHOWN = 99
 VAGUE, SILENT = 0.2, 0.1
@@ -88,10 +77,6 @@ STARTS = {
     3: (*[Type.NUMBERS] * 3, Type.WORDS),
 }
 Mode = Literal["said", "vague", "silent"]
-
-
-def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    return make(FAMILY, draw, seed, split, difficulty, LEVELS)
 
 
 def vocabulary() -> list[str]:
@@ -181,23 +166,15 @@ def _example(rng: random.Random, program: Program, inputs: Callable[[random.Rand
     return None
 
 
-def _numbers(rng: random.Random) -> tuple[Value, ...]:
-    return ([rng.randint(1, 9) for _ in range(rng.randint(4, 6))],)
-
-
 def _words(rng: random.Random) -> tuple[Value, ...]:
     few = rng.sample(WORD_LIST, rng.randint(3, 5))
     return ([*few, rng.choice(few)] if rng.random() < 0.5 else few,)
 
 
-def _line(rng: random.Random) -> tuple[Value, ...]:
-    return (rng.choice(WORD_LIST),)
-
-
 INPUTS: dict[Type, Callable[[random.Random], tuple[Value, ...]]] = {
-    Type.NUMBERS: _numbers,
+    Type.NUMBERS: lambda rng: ([rng.randint(1, 9) for _ in range(rng.randint(4, 6))],),
     Type.WORDS: _words,
-    Type.TEXT: _line,
+    Type.TEXT: lambda rng: (rng.choice(WORD_LIST),),
 }
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError
+from groupwise.programs.language.faults import MOST_LINES
 from groupwise.programs.language.operators import Type, Value, fits, quoted
-from groupwise.programs.language.program import MOST_LINES, PARAMETERS, Case, CodeProblem, Signature, Split, Word
+from groupwise.programs.language.problem import PARAMETERS, Case, CodeProblem, Signature, Split, Word
 from groupwise.programs.problems import FAMILIES, generate
 from groupwise.readers import load_yaml, read_bytes
 
@@ -47,8 +48,9 @@ def problem_of(data: Any, name: str) -> CodeProblem:
     cases = _cases(data.get("examples"))
     question = str(data.get("question", ""))
     takes = tuple(_type([case.inputs[at] for case in cases], f"input {at + 1}") for at in range(len(cases[0].inputs)))
-    gives = _type([case.answer for case in cases], "the answer")
-    return _made(name, question, Signature(takes, gives), cases, _constants(data, question, cases), _lines(data))
+    signature = Signature(takes, _type([case.answer for case in cases], "the answer"))
+    constants, lines = _constants(data, question, cases), _lines(data)
+    return CodeProblem(f"own/{name}", "own", "own", lines - 1, question, signature, cases, constants, lines)
 
 
 def problem_of_question(question: str, answer: Value, max_lines: int = USUAL_LINES) -> CodeProblem:
@@ -59,16 +61,9 @@ def problem_of_question(question: str, answer: Value, max_lines: int = USUAL_LIN
             f"the question mentions {len(numbers)} numbers; a program takes 1 to {len(PARAMETERS)}",
             hint="Put examples in a file instead: `groupwise solve problem.yaml`.",
         )
-    signature = Signature((Type.INT,) * len(numbers), _type([answer], "the answer"))
-    return _made("question", question, signature, (Case(numbers, answer),), (), _lines({"max_lines": max_lines}))
-
-
-def _made(
-    name: str, question: str, signature: Signature, cases: tuple[Case, ...], constants: tuple[Word, ...], lines: int
-) -> CodeProblem:  # fmt: skip
-    return CodeProblem(
-        f"own/{name}", "own", "own", lines - 1, question, signature, cases, constants, max_lines=lines
-    )  # fmt: skip
+    signature, cases = Signature((Type.INT,) * len(numbers), _type([answer], "the answer")), (Case(numbers, answer),)
+    lines = _lines({"max_lines": max_lines})
+    return CodeProblem("own/question", "own", "own", lines - 1, question, signature, cases, max_lines=lines)
 
 
 def _lines(data: Mapping[str, Any]) -> int:
@@ -114,11 +109,9 @@ def _type(values: Sequence[Value], where: str) -> Type:
 
 def _constants(data: Mapping[str, Any], question: str, cases: Sequence[Case]) -> tuple[Word, ...]:
     # What lines may contain: the file's constants or the question's numbers, and the words of the tables.
-    tables = [value for case in cases for value in case.inputs if _is_table(value)]
+    tables = [value for case in cases for value in case.inputs if fits(value, Type.TABLE)]
     given = data.get("constants", sorted(set(_numbers(question))))
-    if not isinstance(given, list) or not all(
-        isinstance(one, int | str) and not isinstance(one, bool) for one in given
-    ):
+    if not isinstance(given, list) or not all(fits(one, Type.INT) or fits(one, Type.TEXT) for one in given):
         raise ConfigError(f"constants are integers and words, not {quoted(given)}", field="constants")
     words = [Word(one, Type.INT if isinstance(one, int) else Type.TEXT) for one in given]
     for row in (row for table in tables for row in table):
@@ -128,10 +121,6 @@ def _constants(data: Mapping[str, Any], question: str, cases: Sequence[Case]) ->
             else:
                 words.append(Word(value, Type.ROW if column == "name" else Type.CELL))
     return tuple(dict.fromkeys(words))
-
-
-def _is_table(value: Value) -> bool:
-    return isinstance(value, list) and bool(value) and fits(value, Type.TABLE)
 
 
 def _numbers(question: str) -> tuple[int, ...]:

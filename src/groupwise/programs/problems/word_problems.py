@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from groupwise.programs.language.operators import Type, Value
-from groupwise.programs.language.program import Argument, CodeProblem, Parameter, Program, Result, Signature, Split
+from groupwise.programs.language.problem import Signature
+from groupwise.programs.language.program import Argument, Parameter, Program, Result
 from groupwise.programs.language.straight_form import value_of
-from groupwise.programs.problems.generator import NAMES, ProblemDraft, make, program_of, words_of
+from groupwise.programs.problems.generator import NAMES, ProblemDraft, program_of, words_of
 
-FAMILY = "word_problems"
 LEVELS = 3
 MOST_NUMBERS = 4
 
@@ -98,10 +98,6 @@ WHOLE = (
 ASIDES = ("{B} is ~ years old.", "It is ~ in the morning.", "{A} lives at number #.", "The trip takes # minutes.")
 
 
-def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    return make(FAMILY, draw, seed, split, difficulty, LEVELS)
-
-
 def vocabulary() -> list[str]:
     texts = [text for part in (*OPENINGS, *EVENTS, *ENDINGS, *WHOLE) for text in part.texts]
     return sorted(words_of([*texts, *ASIDES]) | {word.lower() for word in (*NAMES, *THINGS)})
@@ -118,9 +114,10 @@ class _Story:
     exact: bool = False
 
     def tell(self, text: str, part: Clause | None = None) -> None:
-        own = [Parameter(len(self.sizes) + at) for at in range(_numbers(text))]
+        sizes = [letter for letter in text if letter in "#~"]
+        own = [Parameter(len(self.sizes) + at) for at in range(len(sizes))]
         self.sentences.append(text)
-        self.sizes += [letter for letter in text if letter in "#~"]
+        self.sizes += sizes
         if part is None:
             return
         for name, given in part.steps:
@@ -189,7 +186,3 @@ def _makes_sense(program: Program, inputs: Sequence[Value], results: Sequence[Va
         if (step.operator == "half" and whole % 2) or (step.operator == "div" and exact and whole % parts[0]):
             return False
     return True
-
-
-def _numbers(text: str) -> int:
-    return sum(letter in "#~" for letter in text)

@@ -138,14 +138,10 @@ def bar(value: float) -> str:
 
 def program_view(text: str, title: str, solved: bool) -> RenderableType:
     """A program in a frame whose colour says whether it solves the problem."""
-    code = Syntax(printable_lines(text), "python", background_color="default")
-    return Panel(
-        code, title=Text(title), title_align="left", border_style="green" if solved else "yellow", expand=False
-    )
-
-
-def printable_lines(text: str) -> str:
-    return "\n".join(printable(line) for line in text.split("\n"))
+    lines = "\n".join(printable(line) for line in text.split("\n"))
+    code = Syntax(lines, "python", background_color="default")
+    colour = "green" if solved else "yellow"
+    return Panel(code, title=Text(title), title_align="left", border_style=colour, expand=False)
 
 
 MARGIN, HEAD = 24.0, 40.0
@@ -155,10 +151,6 @@ GRADES = 5
 
 
 def tree_svg(tree: SearchTree, title: str, most: int = 40) -> str:
-    return svg_of(tree_scene(tree, title, most))
-
-
-def tree_scene(tree: SearchTree, title: str, most: int = 40) -> Scene:
     top = outline(tree, most)
     top.action = "def solve"
     widths = _widths(top)
@@ -171,7 +163,7 @@ def tree_scene(tree: SearchTree, title: str, most: int = 40) -> Scene:
     others = [shape for shape in shapes if not isinstance(shape, Line)]
     width = max(lefts[len(widths)] - GAP + MARGIN, MARGIN * 2 + width_of(title, 15))
     height = HEAD + rows * ROW + MARGIN
-    return Scene(title, width, height, (Words(MARGIN, 28, title, "heading"), *lines, *others))
+    return svg_of(Scene(title, width, height, (Words(MARGIN, 28, title, "heading"), *lines, *others)))
 
 
 def _widths(top: OutlineBranch) -> list[float]:
@@ -179,13 +171,10 @@ def _widths(top: OutlineBranch) -> list[float]:
     widths: list[float] = []
     layer = [top]
     while layer:
-        widths.append(max(_width(branch) for branch in layer))
+        names = (width_of(shortened(branch.action, LETTERS)) for branch in layer)
+        widths.append(max(*names, *(width_of(_small(branch), SMALL) for branch in layer)) + 22)
         layer = [below for branch in layer for below in branch.branches]
     return widths
-
-
-def _width(branch: OutlineBranch) -> float:
-    return max(width_of(shortened(branch.action, LETTERS)), width_of(_small(branch), SMALL)) + 22
 
 
 def _small(branch: OutlineBranch) -> str:
