@@ -71,9 +71,8 @@ class GymnasiumEnvironment:
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
         if len(actions) != len(self._obs):
-            raise ContractError(
-                f"{self.name} needs {len(self._obs)} actions, not {len(actions)}", hint="Pass one action per copy."
-            )
+            hint = "Pass one action per copy."
+            raise ContractError(f"{self.name} needs {len(self._obs)} actions, not {len(actions)}", hint=hint)
         self._elapsed += 1
         rewards = np.zeros(len(actions))
         over, cut = self._ended
@@ -262,10 +261,8 @@ def import_gymnasium() -> Any:
     try:
         import gymnasium
     except ImportError as error:
-        raise MissingExtra(
-            "this environment needs gymnasium, which is not installed",
-            hint='Install it: pip install "groupwise[control]"',
-        ) from error
+        hint = 'Install it: pip install "groupwise[control]"'
+        raise MissingExtra("this environment needs gymnasium, which is not installed", hint=hint) from error
     return gymnasium
 
 
@@ -273,9 +270,8 @@ def register_atari(gym: Any) -> None:
     try:
         import ale_py
     except ImportError as error:
-        raise MissingExtra(
-            "Atari games need ale-py, which is not installed", hint='Install it: pip install "groupwise[atari]"'
-        ) from error
+        hint = 'Install it: pip install "groupwise[atari]"'
+        raise MissingExtra("Atari games need ale-py, which is not installed", hint=hint) from error
     gym.register_envs(ale_py)
 
 

@@ -111,10 +111,8 @@ def _drawing(name: str, shoot: Callable[[], Any]) -> Callable[[], Array]:
         try:
             picture = shoot()
         except (gym.error.DependencyNotInstalled, ImportError) as error:
-            raise MissingExtra(
-                f"drawing {name} needs a package that is not installed: {error}",
-                hint='Install it: pip install "groupwise[control]"',
-            ) from error
+            hint = 'Install it: pip install "groupwise[control]"'
+            raise MissingExtra(f"drawing {name} needs a package that is not installed: {error}", hint=hint) from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
             raise ConfigError(f"{name} cannot be drawn: its render mode rgb_array returned {picture!r:.60}")
         return picture

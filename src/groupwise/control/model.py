@@ -105,10 +105,8 @@ class ControlModel:
 
     def _extended(self, timesteps: int | None, steps: int | None) -> TrainingConfig:
         if timesteps is not None and steps is not None:
-            raise ConfigError(
-                f"total_timesteps = {timesteps} and total_steps = {steps} both set the length of training",
-                hint="Pass one of them: environment steps or iterations.",
-            )
+            message = f"total_timesteps = {timesteps} and total_steps = {steps} both set the length of training"
+            raise ConfigError(message, hint="Pass one of them: environment steps or iterations.")
         if timesteps is not None:
             # Every iteration takes at least one environment step, so num_episodes never ends the run first.
             limit = self.num_timesteps + timesteps
@@ -142,9 +140,8 @@ class ControlModel:
         """Write the model to one .zip file and return its path."""
         newest = next(iter(checkpoint_folders(self.path / "checkpoints")), None) if self.path else None
         if self.path is None or newest is None:
-            raise RunError(
-                "this model has not learned anything yet, so there is nothing to save", hint="Call learn() first."
-            )
+            hint = "Call learn() first."
+            raise RunError("this model has not learned anything yet, so there is nothing to save", hint=hint)
         target = Path(path) if Path(path).suffix == ".zip" else Path(f"{path}.zip")
         target.parent.mkdir(parents=True, exist_ok=True)
         files = [self.path / "config.toml", self.path / "events.jsonl", *sorted(newest.iterdir())]
@@ -170,10 +167,8 @@ class ControlModel:
         try:
             model.policy.load_state_dict(checkpoint.model)
         except RuntimeError as error:
-            raise CheckpointError(
-                f"the weights in {source} do not fit the network: {str(error).splitlines()[-1].strip()}",
-                hint="Pass load() the `network` that the model was created with.",
-            ) from error
+            message = f"the weights in {source} do not fit the network: {str(error).splitlines()[-1].strip()}"
+            raise CheckpointError(message, hint="Pass load() the `network` that the model was created with.") from error
         model.num_steps = checkpoint.step
         model.num_timesteps = int(checkpoint.state["samples"])
         return model
@@ -186,17 +181,14 @@ def _unpack(source: Path, target: Path) -> None:
             names = archive.namelist()
             strange = [name for name in names if not SAVED.fullmatch(name)]
             if strange or "config.toml" not in names:
-                raise CheckpointError(
-                    f"{source} is not a saved model: it contains {', '.join(strange[:3]) or 'no config.toml'}",
-                    hint="Save one with model.save(path).",
-                )
+                message = f"{source} is not a saved model: it contains {', '.join(strange[:3]) or 'no config.toml'}"
+                raise CheckpointError(message, hint="Save one with model.save(path).")
             archive.extractall(target)
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no saved model at {source}") from error
     except zipfile.BadZipFile as error:
-        raise CheckpointError(
-            f"{source} cannot be read: {error}", hint="Save it again: the file may be truncated."
-        ) from error
+        hint = "Save it again: the file may be truncated."
+        raise CheckpointError(f"{source} cannot be read: {error}", hint=hint) from error
 
 
 def evaluate_policy(

@@ -75,9 +75,8 @@ class MultiTask:
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
         if len(actions) != len(self._task):
-            raise ContractError(
-                f"{self.name} needs {len(self._task)} actions, not {len(actions)}", hint="Pass one action per copy."
-            )
+            hint = "Pass one action per copy."
+            raise ContractError(f"{self.name} needs {len(self._task)} actions, not {len(actions)}", hint=hint)
         count = len(actions)
         obs, rewards = self._blank(), np.zeros(count)
         terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
@@ -113,10 +112,8 @@ def common_actions(name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
         return max((space for space in spaces if isinstance(space, Discrete)), key=lambda space: space.count)
     if all(isinstance(space, Box) and space == spaces[0] for space in spaces):
         return spaces[0]
-    raise ContractError(
-        f"One policy cannot handle all tasks of {name}: {', '.join(map(str, spaces))}",
-        hint="Combine tasks with Discrete actions, or tasks with the same Box.",
-    )
+    hint = "Combine tasks with Discrete actions, or tasks with the same Box."
+    raise ContractError(f"One policy cannot handle all tasks of {name}: {', '.join(map(str, spaces))}", hint=hint)
 
 
 class TaskCurriculum:

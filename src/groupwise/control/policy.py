@@ -316,8 +316,6 @@ def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) 
 
 def _view(layer: nn.Linear) -> Layer:
     if layer.weight.device.type != "cpu":
-        raise ContractError(
-            f"An MLPPolicy acts on the CPU, but its weights are on {layer.weight.device}.",
-            hint="Move it back with policy.cpu(): a network this small is slower on an accelerator.",
-        )
+        hint = "Move it back with policy.cpu(): a network this small is slower on an accelerator."
+        raise ContractError(f"An MLPPolicy acts on the CPU, but its weights are on {layer.weight.device}.", hint=hint)
     return layer.weight.detach().numpy(), layer.bias.detach().numpy()[:, np.newaxis]

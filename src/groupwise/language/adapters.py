@@ -45,10 +45,8 @@ def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
             return peft.get_peft_model(model, config)
     except ValueError as error:
         names = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
-        raise ConfigError(
-            f"LoRA found no layer named {' or '.join(lora.targets or ())} in {type(model).__name__}: {error}",
-            hint=f"Its linear layers are called {', '.join(names)}.",
-        ) from error
+        message = f"LoRA found no layer named {' or '.join(lora.targets or ())} in {type(model).__name__}: {error}"
+        raise ConfigError(message, hint=f"Its linear layers are called {', '.join(names)}.") from error
 
 
 def load_adapter(model: Any, folder: Path) -> Any:

@@ -191,10 +191,8 @@ def _check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
 def _ensure_pad(name: str, model: Any, tokenizer: Any) -> None:
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
-            raise ConfigError(
-                f"the tokenizer of '{name}' has neither a pad nor an end token",
-                hint="Set tokenizer.eos_token and save it again.",
-            )
+            hint = "Set tokenizer.eos_token and save it again."
+            raise ConfigError(f"the tokenizer of '{name}' has neither a pad nor an end token", hint=hint)
         tokenizer.pad_token = tokenizer.eos_token
         logger.warning("the tokenizer of '%s' has no pad token; using %r instead", name, tokenizer.eos_token)
     if model.config.pad_token_id is None:
@@ -238,9 +236,8 @@ def _quiet_bars() -> Iterator[None]:
 def _device(wanted: str | torch.device) -> torch.device:
     device = torch.device(wanted)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "device 'cuda' is not available: torch finds no GPU", hint="Use device='cpu'.", field="device"
-        )
+        hint = "Use device='cpu'."
+        raise ConfigError("device 'cuda' is not available: torch finds no GPU", hint=hint, field="device")
     return device
 
 

@@ -20,9 +20,8 @@ def import_extra(module: str, install: str = "pip install 'groupwise[language]'"
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MissingExtra(
-            f"language models need the package {package}, which cannot be imported: {error}", hint=install
-        ) from error
+        message = f"language models need the package {package}, which cannot be imported: {error}"
+        raise MissingExtra(message, hint=install) from error
 
 
 ADAPTER = "adapter_config.json"
@@ -71,10 +70,8 @@ def _folder(name: str, folder: Path) -> ModelLocation:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"folder '{name}' is not a model: it has no config.json", hint=_advice(name))
     if not any((folder / file).is_file() for file in TOKENIZERS):
-        raise ConfigError(
-            f"folder '{name}' has a model but no tokenizer",
-            hint=f"Save the tokenizer there too: tokenizer.save_pretrained('{name}').",
-        )
+        hint = f"Save the tokenizer there too: tokenizer.save_pretrained('{name}')."
+        raise ConfigError(f"folder '{name}' has a model but no tokenizer", hint=hint)
     return ModelLocation(name, source=str(folder))
 
 
@@ -87,16 +84,14 @@ def _look_on_hub(name: str) -> None:
     except (OSError, ValueError, KeyError):
         pass
     if hub.constants.HF_HUB_OFFLINE or not _answers(hub.constants.ENDPOINT):
-        raise ConfigError(
-            f"model '{name}' is not on this machine, and the Hugging Face hub cannot be reached", hint=_advice(name)
-        )
+        message = f"model '{name}' is not on this machine, and the Hugging Face hub cannot be reached"
+        raise ConfigError(message, hint=_advice(name))
     try:
         transformers.AutoConfig.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"model '{name}' cannot be loaded from the Hugging Face hub: {first}", hint=_advice(name)
-        ) from error
+        hint = _advice(name)
+        raise ConfigError(f"model '{name}' cannot be loaded from the Hugging Face hub: {first}", hint=hint) from error
 
 
 def _answers(endpoint: str) -> bool:

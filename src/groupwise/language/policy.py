@@ -107,18 +107,16 @@ class LanguagePolicy:
                 without_adapter(self.model), temperature=self.temperature, chunk_bytes=self.chunk_bytes
             )
         if self.reference is None:
-            raise ContractError(
-                "this policy has no reference model", hint="Create it with LanguagePolicy(..., reference=True)."
-            )
+            hint = "Create it with LanguagePolicy(..., reference=True)."
+            raise ContractError("this policy has no reference model", hint=hint)
         return self.reference.evaluate(inputs).logp
 
     @torch.no_grad()
     def values(self, inputs: Tensors) -> Tensor:
         """The value of every prefix, [B, T]: column t has seen the tokens up to and including t; 0 on padding."""
         if self.value_head is None:
-            raise ContractError(
-                "this policy has no value head", hint="Create it with LanguagePolicy(..., critic=True)."
-            )
+            hint = "Create it with LanguagePolicy(..., critic=True)."
+            raise ContractError("this policy has no value head", hint=hint)
         attention = inputs["attention_mask"].bool()
         ids, columns = close_up(inputs["input_ids"], attention)
         values: Tensor = self.value_head(self._hidden(ids))

@@ -206,10 +206,8 @@ class Comparison:
     def __post_init__(self) -> None:
         if not self.courses:
             reasons = "; ".join(unique(f"{f.algorithm}: {f.message}" for f in self.failures)[:3])
-            raise RunError(
-                f"no run was finished, so there is nothing to compare ({reasons or 'none was requested'})",
-                hint="Try each algorithm alone first: groupwise train FILE.",
-            )
+            message = f"no run was finished, so there is nothing to compare ({reasons or 'none was requested'})"
+            raise RunError(message, hint="Try each algorithm alone first: groupwise train FILE.")
 
     @cached_property
     def algorithms(self) -> list[str]:

@@ -51,10 +51,8 @@ def as_nobody() -> list[str]:
         return []
     setpriv = shutil.which("setpriv")
     if setpriv is None:
-        raise ResourceError(
-            "root must become nobody before it runs a sandbox, which needs setpriv; it is not installed",
-            hint="Install util-linux, or run as another user.",
-        )
+        message = "root must become nobody before it runs a sandbox, which needs setpriv; it is not installed"
+        raise ResourceError(message, hint="Install util-linux, or run as another user.")
     return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
@@ -85,10 +83,8 @@ def found_interpreter() -> Interpreter:
     for place in tried:
         if (found := _asked(place)) is not None:
             return found
-    raise ResourceError(
-        f"there is no Python that an unprivileged user may run (tried {', '.join(tried)})",
-        hint="Install the system's Python: apt-get install python3.",
-    )
+    hint = "Install the system's Python: apt-get install python3."
+    raise ResourceError(f"there is no Python that an unprivileged user may run (tried {', '.join(tried)})", hint=hint)
 
 
 @cache
@@ -96,10 +92,8 @@ def _bubblewrap() -> str:
     """The path of bubblewrap; raises if there is none, it is too old, or our filters do not fit this machine."""
     if sys.platform != "linux" or platform.machine() != ARCHITECTURE:
         here = f"{sys.platform} on {platform.machine()}"
-        raise ResourceError(
-            f"the second tier of the sandbox needs Linux on {ARCHITECTURE}; this is {here}",
-            hint="Use the first tier, or a Linux machine.",
-        )
+        hint = "Use the first tier, or a Linux machine."
+        raise ResourceError(f"the second tier of the sandbox needs Linux on {ARCHITECTURE}; this is {here}", hint=hint)
     program = shutil.which("bwrap")
     if program is None:
         raise ResourceError("the second tier of the sandbox needs bubblewrap; bwrap was not found", hint=INSTALL)

@@ -285,10 +285,8 @@ def monty_library() -> Any:
     try:
         import pydantic_monty
     except ImportError as error:
-        raise MissingExtra(
-            f"the first tier of the sandbox needs pydantic-monty, which cannot be imported: {error}",
-            hint="pip install 'groupwise[sandbox]'",
-        ) from error
+        message = f"the first tier of the sandbox needs pydantic-monty, which cannot be imported: {error}"
+        raise MissingExtra(message, hint="pip install 'groupwise[sandbox]'") from error
     return pydantic_monty
 
 

@@ -96,8 +96,5 @@ def check(settings: ServiceSettings) -> None:
     finally:
         tables.close()
     if open_to_others:
-        raise ConfigError(
-            f"host = {settings.host!r} lets other machines connect, but no key exists to protect the service",
-            hint="Create one first: groupwise keys add NAME --scope admin.",
-            field="host",
-        )
+        message = f"host = {settings.host!r} lets other machines connect, but no key exists to protect the service"
+        raise ConfigError(message, hint="Create one first: groupwise keys add NAME --scope admin.", field="host")

@@ -138,9 +138,8 @@ class RunLog:
             raise
         except OSError as error:
             run = self.path.parent.name
-            raise RunError(
-                f"the event log of run {run} cannot be read: {error.strerror}", hint=f"Check {self.path}."
-            ) from error
+            hint = f"Check {self.path}."
+            raise RunError(f"the event log of run {run} cannot be read: {error.strerror}", hint=hint) from error
 
     def _holds(self, file: BinaryIO) -> bool:
         """Whether the last line we read is still there, unchanged."""

@@ -219,10 +219,8 @@ class Limited:
         try:
             message = await asyncio.wait_for(self.receive(), self.seconds)
         except TimeoutError:
-            raise RequestTooSlow(
-                f"the rest of the request body did not arrive within {self.seconds:g} s",
-                hint="Send the body without pauses.",
-            ) from None
+            message = f"the rest of the request body did not arrive within {self.seconds:g} s"
+            raise RequestTooSlow(message, hint="Send the body without pauses.") from None
         if message["type"] == "http.request":
             self.size += len(message.get("body", b""))
             self.whole = not message.get("more_body", False)
@@ -265,9 +263,8 @@ def refuse_foreign(
         return
     # Browsers send Origin with every request that changes something, so a page of ours has our own host there.
     if _place_of(origin) != host.lower():
-        raise CrossSite(
-            f"a page from {origin!r:.100} may not do this", hint="If you trust it, allow it: groupwise serve --origin."
-        )
+        hint = "If you trust it, allow it: groupwise serve --origin."
+        raise CrossSite(f"a page from {origin!r:.100} may not do this", hint=hint)
 
 
 def _place_of(origin: str) -> str | None:

@@ -75,11 +75,8 @@ def run_name(request: TrainRequest, cfg: TrainingConfig) -> str:
     """The requested name, or one derived from the task."""
     chosen = request.name or cfg.run.run_name
     if chosen == "latest":
-        raise ConfigError(
-            "run_name 'latest' is reserved: it always means the newest run",
-            hint="Choose another name.",
-            field="name",
-        )
+        hint = "Choose another name."
+        raise ConfigError("run_name 'latest' is reserved: it always means the newest run", hint=hint, field="name")
     if chosen:
         return chosen
     about = "chat" if request.prompts else Path(cfg.task.environment).stem
@@ -141,11 +138,8 @@ def _reward(request: TrainRequest) -> dict[str, Any]:
 
 def _refuse_ours(cfg: TrainingConfig) -> None:
     if cfg.run.output_dir != "runs":
-        raise ConfigError(
-            f"run.output_dir = {cfg.run.output_dir!r}: the service decides where runs are stored",
-            hint="Leave it out.",
-            field="run.output_dir",
-        )
+        message = f"run.output_dir = {cfg.run.output_dir!r}: the service decides where runs are stored"
+        raise ConfigError(message, hint="Leave it out.", field="run.output_dir")
 
 
 def _write_prompts(path: Path, prompts: Sequence[str]) -> None:

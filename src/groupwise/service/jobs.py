@@ -95,10 +95,8 @@ class Jobs:
                     return _same(known, digest), False
                 waiting = link.execute(select(func.count()).where(JOBS.c.state == QUEUED)).scalar_one()
                 if waiting >= self.most:
-                    raise QueueFull(
-                        f"the queue is full: {waiting} jobs are waiting, and the limit is {self.most}",
-                        hint="Try again later.",
-                    )
+                    message = f"the queue is full: {waiting} jobs are waiting, and the limit is {self.most}"
+                    raise QueueFull(message, hint="Try again later.")
                 now = self.tables.now(link)
                 row = {
                     "id": uuid.uuid4().hex[:16], "folder": self.folder, "run": run, "product": product,
@@ -244,10 +242,8 @@ class Jobs:
 
 def _same(row: Row[Any], digest: str) -> Job:
     if row.digest != digest:
-        raise IdempotencyConflict(
-            f"the idempotency key {row.idempotency_key!r:.60} was used for another request, job {row.id}",
-            hint="Use a new key for a new request.",
-        )
+        message = f"the idempotency key {row.idempotency_key!r:.60} was used for another request, job {row.id}"
+        raise IdempotencyConflict(message, hint="Use a new key for a new request.")
     return _job(row)
 
 

@@ -119,26 +119,20 @@ class Keys:
         if not self.required:
             return LOCAL
         if text is None:
-            raise Unauthorised(
-                "an API key is required",
-                hint="Send the header Authorization: Bearer gw_…; `groupwise keys add` creates a key.",
-            )
+            hint = "Send the header Authorization: Bearer gw_…; `groupwise keys add` creates a key."
+            raise Unauthorised("an API key is required", hint=hint)
         digest = _hash(text)
         found = self._known.get(digest)
         if found is None or not hmac.compare_digest(digest, _hash(text)):
-            raise Unauthorised(
-                "unknown key",
-                hint="Was the key copied in full? Has it been revoked? `groupwise keys add` creates a new one.",
-            )
+            hint = "Was the key copied in full? Has it been revoked? `groupwise keys add` creates a new one."
+            raise Unauthorised("unknown key", hint=hint)
         return found
 
 
 def insist(who: Who, scope: str) -> None:
     if not who.may(scope):
-        raise Forbidden(
-            f"this needs scope {scope!r}, but key {who.name!r} has scope {who.scope!r}",
-            hint="Use a key with that scope.",
-        )
+        hint = "Use a key with that scope."
+        raise Forbidden(f"this needs scope {scope!r}, but key {who.name!r} has scope {who.scope!r}", hint=hint)
 
 
 def _hash(text: str) -> str:

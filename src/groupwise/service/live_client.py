@@ -212,9 +212,8 @@ class LiveClient:
             raise ContractError(f"unknown topic {topic!r:.40}", hint="Use run, runs or metrics.", field="topic")
         run, begin, attempt = _run(asked), _whole(asked, "from", 0), _whole(asked, "attempt", None)
         if run not in self._places and len(self._places) >= MOST_RUNS:
-            raise ContractError(
-                f"this client already follows {MOST_RUNS} runs", hint="Unsubscribe from one first.", field="run"
-            )
+            hint = "Unsubscribe from one first."
+            raise ContractError(f"this client already follows {MOST_RUNS} runs", hint=hint, field="run")
         await self._forget(run)
         # `rewind` is set when the client asked for events that have been replaced since.
         place, rewind = await self.followers.join(run, begin or 0, attempt, self._wake)

@@ -109,10 +109,8 @@ class Runs:
     def rows(self, run: str, step: int) -> list[dict[str, Any]]:
         path = self.path(run) / "groups" / f"{step:06d}.parquet"
         if not path.is_file():
-            raise GroupNotFound(
-                f"run {run} has no saved groups for step {step}",
-                hint=f"GET /api/runs/{run}/groups lists the steps that were saved; run.group_log_steps sets how often.",
-            )
+            hint = f"GET /api/runs/{run}/groups lists the steps that were saved; run.group_log_steps sets how often."
+            raise GroupNotFound(f"run {run} has no saved groups for step {step}", hint=hint)
         return read_groups(path)
 
     def groups(self, run: str, step: int) -> list[dict[str, Any]]:
@@ -127,9 +125,8 @@ class Runs:
                 if row["trajectory_id"] == trajectory:
                     return _attempt_whole(row)
         where = f"in step {step}" if step is not None else f"in its last {SEARCHED} steps"
-        raise TrajectoryNotFound(
-            f"run {run} has no attempt {trajectory!r:.80} {where}", hint="Add ?step= if you know it."
-        )
+        hint = "Add ?step= if you know it."
+        raise TrajectoryNotFound(f"run {run} has no attempt {trajectory!r:.80} {where}", hint=hint)
 
 
 def _thin(log: RunLog, kind: str, begin: int, points: int) -> list[int]:

@@ -121,11 +121,8 @@ def _open(url: str) -> sa.Engine:
         return sa.create_engine(parsed, pool_pre_ping=True, pool_size=8, connect_args={"connect_timeout": 5})
     except (exc.ArgumentError, exc.NoSuchModuleError):
         kind = url.partition(":")[0]
-        raise ConfigError(
-            f"database = {kind!r}:… is not a supported database",
-            hint="Use sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.",
-            field="database",
-        ) from None
+        hint = "Use sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."
+        raise ConfigError(f"database = {kind!r}:… is not a supported database", hint=hint, field="database") from None
 
 
 def _sqlite(path: Path, url: str) -> sa.Engine:

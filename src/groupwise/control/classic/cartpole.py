@@ -58,10 +58,8 @@ class CartPole:
         """Start one copy per row of `states` [N, 4] with its clock at 0; return the observations."""
         states = np.asarray(states, np.float64)
         if states.ndim != 2 or states.shape[1] != 4 or not np.isfinite(states).all():
-            raise ContractError(
-                f"CartPole states must be finite and of shape [N, 4], not {states.shape}: {states!r:.120}",
-                hint="Pass one row (position, velocity, angle, angular velocity) per copy.",
-            )
+            message = f"CartPole states must be finite and of shape [N, 4], not {states.shape}: {states!r:.120}"
+            raise ContractError(message, hint="Pass one row (position, velocity, angle, angular velocity) per copy.")
         self._allocate(len(states))
         self._motion.state[...] = states.T
         return self._observe()
@@ -119,10 +117,8 @@ class CartPole:
             return
         if not self._count:
             raise ContractError("CartPole has no copies to step.", hint="Call reset(seeds) with seeds first.")
-        raise ContractError(
-            f"CartPole takes {self._count} integer actions, each 0 or 1, not {actions!r:.120}",
-            hint="Pass an integer NumPy array with one action per copy.",
-        )
+        message = f"CartPole takes {self._count} integer actions, each 0 or 1, not {actions!r:.120}"
+        raise ContractError(message, hint="Pass an integer NumPy array with one action per copy.")
 
     def _truncate(self) -> None:
         """Stop the copies that reach their step limit now."""

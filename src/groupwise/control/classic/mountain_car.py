@@ -27,9 +27,8 @@ class MountainCar(StateEnvironment):
 
     def __init__(self, *, start_speed: float = 0.0, max_steps: int = 200) -> None:
         if not -SPEED_LIMIT <= start_speed <= SPEED_LIMIT:
-            raise ContractError(
-                f"start_speed = {start_speed} exceeds the car's limit of ±{SPEED_LIMIT}.", hint="Use a lower speed."
-            )
+            hint = "Use a lower speed."
+            raise ContractError(f"start_speed = {start_speed} exceeds the car's limit of ±{SPEED_LIMIT}.", hint=hint)
         self._start_speed = start_speed
         super().__init__(max_steps)
 

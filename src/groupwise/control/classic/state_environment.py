@@ -92,17 +92,14 @@ class StateEnvironment(ABC):
     def _check(self, actions: Array) -> None:
         count = len(self._alive)
         if not count:
-            raise ContractError(
-                f"{type(self).__name__} has no copies to step.", hint="Call reset(seeds) with seeds first."
-            )
+            hint = "Call reset(seeds) with seeds first."
+            raise ContractError(f"{type(self).__name__} has no copies to step.", hint=hint)
         box: Box | None = getattr(self, "action_space", None)
         good = self._good_numbers(actions, box) if box else self._good_choices(actions)
         if not good:
             wanted = f"{count} rows of finite numbers" if box else f"{count} integers from 0 to {self.action_count - 1}"
-            raise ContractError(
-                f"{type(self).__name__} takes {wanted} as actions, not {actions!r:.120}",
-                hint="Pass a NumPy array with one action per copy.",
-            )
+            hint = "Pass a NumPy array with one action per copy."
+            raise ContractError(f"{type(self).__name__} takes {wanted} as actions, not {actions!r:.120}", hint=hint)
 
     def _good_choices(self, actions: Array) -> bool:
         if type(actions) is not np.ndarray or actions.shape != self._alive.shape or actions.dtype.kind not in "iu":

@@ -96,11 +96,8 @@ def check(entries: Sequence[Entry]) -> None:
             raise ConfigError(f"{name[0]!r} is given twice for {name[1]}", hint="Name them: NAME=FILE.")
     for entry in entries:
         if entry.cfg.run.eval_steps == 0:
-            raise ConfigError(
-                f"{entry.algorithm} is never evaluated (run.eval_steps = 0), so there is nothing to compare",
-                hint="Set run.eval_steps to 1 or more.",
-                field="run.eval_steps",
-            )
+            message = f"{entry.algorithm} is never evaluated (run.eval_steps = 0), so there is nothing to compare"
+            raise ConfigError(message, hint="Set run.eval_steps to 1 or more.", field="run.eval_steps")
 
 
 def job_of(folder: Path, entry: Entry, seed: int, snapshot: bool) -> CourseJob:
@@ -121,10 +118,8 @@ def settle(job: CourseJob) -> None:
         before = CourseJob(**json.loads(path.read_text("utf8")))
         differing = changes(before.settings, job.settings)
         if differing or before.product != job.product:
-            raise ConfigError(
-                f"{job.folder} has results of {job.algorithm} with other settings ({'; '.join(differing[:3])})",
-                hint="Choose another folder (--out) or delete this one.",
-            )
+            message = f"{job.folder} has results of {job.algorithm} with other settings ({'; '.join(differing[:3])})"
+            raise ConfigError(message, hint="Choose another folder (--out) or delete this one.")
     job.write()
 
 

@@ -227,9 +227,8 @@ def courses_of(history: History, algorithm: str, cpu_seconds: float) -> list[Cou
         steps, scores = history.series(metric)
         found = {int(samples[step]): score for step, score in zip(steps, scores, strict=True) if step in samples}
         if not found:
-            raise ContractError(
-                f"run {history.run} has no evaluation of {task}", hint="Set run.eval_steps to 1 or more."
-            )
+            hint = "Set run.eval_steps to 1 or more."
+            raise ContractError(f"run {history.run} has no evaluation of {task}", hint=hint)
         course = Course(algorithm, environment, task, seed, tuple(found), tuple(found.values()), wall, cpu_seconds)
         courses.append(course)
     return courses

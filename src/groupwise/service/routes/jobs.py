@@ -86,10 +86,8 @@ def resume(job_id: JobId, parts: Shared) -> JobView:
 def insist_on_safe(cfg: TrainingConfig, who: Who) -> None:
     """Only admins may name code or files on the service's machine."""
     if not who.may("admin") and (named := next(files_named(cfg), None)):
-        raise Forbidden(
-            f"{named} names code or a file on the service's machine, which needs scope 'admin'",
-            hint="Use a built-in task, reward or run by name, or a key with that scope.",
-        )
+        hint = "Use a built-in task, reward or run by name, or a key with that scope."
+        raise Forbidden(f"{named} names code or a file on the service's machine, which needs scope 'admin'", hint=hint)
 
 
 def run_info(parts: ServiceState, job: Job) -> RunInfo | None:
