@@ -35,8 +35,7 @@ class GymnasiumEnvironment:
     """
 
     def __init__(self, id: str, *, max_steps: int | None = None, **options: Any) -> None:
-        self.name = id
-        self._options = options
+        self.name, self._options = id, options
         first = make_copy(id, options)
         self._copies = [first]
         self._remembers = any(part in type(first.unwrapped).__module__ for part in REMEMBER)

@@ -215,8 +215,7 @@ def evaluate_policy(
 
 class _Predictor:
     def __init__(self, model: Any, deterministic: bool) -> None:
-        self.model = model
-        self.deterministic = deterministic
+        self.model, self.deterministic = model, deterministic
 
     def greedy(self, obs: Array, mask: Array | None = None) -> Array:
         masked = {} if mask is None else {"action_mask": mask}

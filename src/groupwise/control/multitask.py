@@ -124,10 +124,7 @@ class TaskCurriculum:
     """
 
     def __init__(self, environment: MultiTask, make: Callable[[int, int], Task], seed: int, window: int = 8) -> None:
-        self.environment = environment
-        self.make = make
-        self.seed = seed
-        self.window = window
+        self.environment, self.make, self.seed, self.window = environment, make, seed, window
         self.cursor = 0
         self.level = 0
         self.recent: list[float] = []

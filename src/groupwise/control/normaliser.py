@@ -112,9 +112,7 @@ class ScaledReward:
     """A reward whose totals are unchanged, while the rewards of single steps are divided by the spread of returns."""
 
     def __init__(self, reward: Reward, normaliser: Normaliser, gamma: float) -> None:
-        self.reward = reward
-        self.normaliser = normaliser
-        self.gamma = gamma
+        self.reward, self.normaliser, self.gamma = reward, normaliser, gamma
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
         scores = list(await self.reward(task, group))

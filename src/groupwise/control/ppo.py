@@ -104,9 +104,7 @@ class SegmentSource:
     """Segments → values → advantages → one row per step: a `Source`."""
 
     def __init__(self, cfg: TrainingConfig, copies: EnvironmentCopies, policy: MLPPolicy) -> None:
-        self.cfg = cfg
-        self.copies = copies
-        self.policy = policy
+        self.cfg, self.copies, self.policy = cfg, copies, policy
         self.normaliser = Normaliser(policy, copies.environment.observation_size)
         self.scales = chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box))
         self.rounds = 0

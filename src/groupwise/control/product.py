@@ -190,11 +190,8 @@ class Episodes:
         normaliser: Normaliser,
         watch: Callable[[Sequence[Group]], None] | None = None,
     ) -> None:
-        self.environment = environment
-        self.policy = policy
-        self.group_size = group_size
-        self.normaliser = normaliser
-        self.watch = watch
+        self.environment, self.policy, self.group_size = environment, policy, group_size
+        self.normaliser, self.watch = normaliser, watch
         # Actions are sampled from one generator, whose state is saved with the run.
         self.rng = np.random.default_rng([seed, 1])
         self.rounds = 0

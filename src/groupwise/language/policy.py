@@ -71,9 +71,7 @@ class LanguagePolicy:
         if not temperature > 0:
             raise ConfigError(f"a policy can only learn at a temperature above 0, not {temperature}")
         self.version = 0
-        self.model = model
-        self.temperature = temperature
-        self.chunk_bytes = chunk_bytes
+        self.model, self.temperature, self.chunk_bytes = model, temperature, chunk_bytes
         self.has_adapter = has_adapter(model)
         _switch_off_dropout(model)
         model.eval()

@@ -90,11 +90,9 @@ def risky(keys: list[Any]) -> int:
 
 class _Reader:
     def __init__(self, data: bytes, make: Make | None, hashed: int, pieces: int) -> None:
-        self.data = data
-        self.make = make
+        self.data, self.make = data, make
         self.at = 0
-        self.room = hashed
-        self.pieces = pieces
+        self.room, self.pieces = hashed, pieces
 
     def value(self, depth: int) -> Any:
         if depth == 0:

@@ -57,8 +57,7 @@ class JobSlots:
     """The files of jobs in `folder`, and how their processes are started (at lower priority by `niceness`)."""
 
     def __init__(self, folder: Path, niceness: int = 0) -> None:
-        self.folder = folder
-        self._niceness = niceness
+        self.folder, self._niceness = folder, niceness
         # `nice` as a command, because a function run between fork and exec is not safe in a threaded process.
         self._politely = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
         with disk(folder):

@@ -42,8 +42,7 @@ class CartPole:
     action_count = 2
 
     def __init__(self, *, half_length: float = 0.5, force: float = 10.0, max_steps: int = 500) -> None:
-        self.max_steps = max_steps
-        self.half_length = half_length
+        self.max_steps, self.half_length = max_steps, half_length
         self._pushes = np.array([-force, force])
         self._count = -1
         self.set_state(np.empty((0, 4)))
@@ -151,8 +150,7 @@ class _Motion:
     def __init__(self, state: Array, time_step: Array, half_length: float) -> None:
         count = state.shape[1]
         pole_moment = POLE_MASS * half_length
-        self.state = state
-        self.time_step = time_step
+        self.state, self.time_step = state, time_step
         self._arguments = state, time_step, half_length
         self._rate = np.empty((4, count))
         self._trig = np.empty((2, count))

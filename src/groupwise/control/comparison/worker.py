@@ -46,8 +46,7 @@ class GroupSnapshot:
     """Watches a run and keeps a few groups at its first evaluation after the start."""
 
     def __init__(self, cfg: TrainingConfig, path: Path) -> None:
-        self.cfg = cfg
-        self.path = path
+        self.cfg, self.path = cfg, path
         self.parts: Parts | None = None
 
     def see(self, event: Event) -> None:

@@ -84,9 +84,7 @@ class ProcessMixture:
     def __init__(
         self, kernel: Kernel, *, concentration: float = 1.0, stickiness: float = 1e4, capacity: int = 100
     ) -> None:
-        self.kernel = kernel
-        self.concentration = concentration
-        self.stickiness = stickiness
+        self.kernel, self.concentration, self.stickiness = kernel, concentration, stickiness
         self.capacity = capacity
         self.seen: list[Floats] = []
         self.answers: list[Floats] = []

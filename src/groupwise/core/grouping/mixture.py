@@ -74,9 +74,7 @@ class DirichletMixture:
     def __init__(
         self, *, concentration: float = 1.0, stickiness: float = 1.0, spread: float = 0.25, window: int = 1000
     ) -> None:
-        self.concentration = concentration
-        self.stickiness = stickiness
-        self.spread = spread
+        self.concentration, self.stickiness, self.spread = concentration, stickiness, spread
         self.keep = 1.0 - 1.0 / max(window, 2)
         self.clusters: list[Cluster] = []
         self.founded = 0

@@ -195,8 +195,7 @@ class ByCluster(Grouping):
     depends_on_outcome = True
 
     def __init__(self, count: int | None = 4, seed: int = 0) -> None:
-        self.count = count
-        self.seed = seed
+        self.count, self.seed = count, seed
 
     def __call__(self, attempts: Summaries) -> Ints:
         if not len(attempts):
@@ -217,8 +216,7 @@ class Adaptive(Grouping):
     depends_on_outcome = True
 
     def __init__(self, count: int | None = 4, window: int = HISTORY, seed: int = 0) -> None:
-        self.count = count
-        self.seed = seed
+        self.count, self.seed = count, seed
         self.history: deque[Floats] = deque(maxlen=window)
         self.centres: Floats | None = None
 

@@ -112,8 +112,7 @@ class PerformanceWeights(Weighting):
     """
 
     def __init__(self, temperature: float = TEMPERATURE, floor: float = FLOOR) -> None:
-        self.temperature = temperature
-        self.floor = floor
+        self.temperature, self.floor = temperature, floor
         self.standing = _Standing()
         self.shares: dict[int, float] = {}
 

@@ -108,8 +108,7 @@ class CacheRows:
     """
 
     def __init__(self, cache: Cache, slots: int) -> None:
-        self.cache = cache
-        self.slots = slots
+        self.cache, self.slots = cache, slots
         self.parked: dict[Hashable, ParkedSession] = {}
 
     def park(self, session: Hashable, row: int, ids: NDArray[np.int64]) -> None:

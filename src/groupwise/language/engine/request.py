@@ -150,10 +150,7 @@ class GenerationRequest:
         self.ids = ids
         # Equal prompts have equal keys.
         self.key = ids.tobytes()
-        self.params = params
-        self.seed = seed
-        self.session = session
-        self.on_token = on_token
+        self.params, self.seed, self.session, self.on_token = params, seed, session, on_token
         self.stops = stops
         # New tokens that fit: max_new_tokens, or fewer if the context ends first.
         self.limit = limit

@@ -28,8 +28,7 @@ class Ended(BaseException):
 
     def __init__(self, outcome: str, message: str) -> None:
         super().__init__(outcome, message)
-        self.outcome = outcome
-        self.message = message
+        self.outcome, self.message = outcome, message
 
 
 class CodeProcess:
