@@ -158,8 +158,7 @@ def paper(
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         bar = progress.add_task(name, total=None)
         found = experiment(
-            range(seed, seed + (seeds or usual)),
-            lambda done, total: progress.update(bar, completed=done, total=total),
+            range(seed, seed + (seeds or usual)), lambda done, total: progress.update(bar, completed=done, total=total)
         )
     if common.json:
         answer(finding_json(found))

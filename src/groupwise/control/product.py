@@ -210,11 +210,7 @@ class Episodes:
         return groups
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "rng": self.rng.bit_generator.state,
-            "rounds": self.rounds,
-            "normaliser": self.normaliser.state_dict(),
-        }
+        return {"rng": self.rng.bit_generator.state, "rounds": self.rounds, "normaliser": self.normaliser.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]

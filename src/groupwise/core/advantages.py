@@ -126,11 +126,7 @@ def group_advantages(
     advantages of groups with small but real differences; here `eps` decides what is real. TRL's std is the
     sample one.
     """
-    for name, value, choices in (
-        ("baseline", baseline, Baseline),
-        ("scale", scale, Scale),
-        ("std", std, Std),
-    ):
+    for name, value, choices in (("baseline", baseline, Baseline), ("scale", scale, Scale), ("std", std, Std)):
         check_choice(name, value, get_args(choices))
     scored = _scored(rewards, group_ids, mask)
     resolution = _resolution(rewards.dtype, eps)

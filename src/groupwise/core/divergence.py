@@ -16,11 +16,7 @@ MAX_LOG_RATIO = 20.0
 
 
 def kl_estimate(
-    logp: Tensor,
-    reference_logp: Tensor,
-    *,
-    estimator: KlEstimator = "k3",
-    ratio: Tensor | None = None,
+    logp: Tensor, reference_logp: Tensor, *, estimator: KlEstimator = "k3", ratio: Tensor | None = None
 ) -> Tensor:
     """Estimates KL(π ‖ π_ref) at every sampled token, differentiable in `logp`.
 

@@ -112,12 +112,7 @@ def sapo(tokens: SampledTokens, *, temperature_pos: float = 1.0, temperature_neg
 
 
 def vespo(
-    tokens: SampledTokens,
-    *,
-    k_pos: float = 2.0,
-    lambda_pos: float = 3.0,
-    k_neg: float = 3.0,
-    lambda_neg: float = 2.0,
+    tokens: SampledTokens, *, k_pos: float = 2.0, lambda_pos: float = 3.0, k_neg: float = 3.0, lambda_neg: float = 2.0
 ) -> Surrogate:
     """−sg[φ(w)] A log π, with φ(w) = w^k e^{λ(1 − w)} and w = Π_t π/π_b of the whole sequence.
 

@@ -24,8 +24,7 @@ OwnRunsDir = Annotated[
 ]
 SettingsFile = Annotated[Path, Parameter(help="A settings file: TOML, YAML, JSON or XML.")]
 Overrides = Annotated[
-    tuple[str, ...],
-    Parameter(name="--set", help="Change a setting: --set optim.learning_rate=1e-4."),
+    tuple[str, ...], Parameter(name="--set", help="Change a setting: --set optim.learning_rate=1e-4.")
 ]
 
 Quiet = Annotated[bool, Parameter(help="Print errors only.")]

@@ -16,12 +16,7 @@ from groupwise.training.formatting import number, percent
 LINES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 NAME = 22
 LEVELS = 101
-MEASURES = {
-    "iqm": "interquartile mean",
-    "mean": "mean",
-    "median": "median task",
-    "optimality_gap": "optimality gap ↓",
-}
+MEASURES = {"iqm": "interquartile mean", "mean": "mean", "median": "median task", "optimality_gap": "optimality gap ↓"}
 
 
 def colour_of(comparison: Comparison, algorithm: str) -> str:

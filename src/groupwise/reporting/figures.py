@@ -138,11 +138,7 @@ def draw_group(rows: Sequence[Mapping[str, Any]], width: float) -> Any:
     figure = Figure(figsize=(width, height))
     left, right = figure.subplots(1, 2, sharey=True)
     figure.subplots_adjust(46 / wide, 32 / high, 1 - 10 / wide, 1 - 20 / high, wspace=0.12)
-    _bars(
-        left,
-        [None if s is None else s - mean for s in scores],
-        f"score − mean ({number(mean)})",
-    )
+    _bars(left, [None if s is None else s - mean for s in scores], f"score − mean ({number(mean)})")
     _bars(right, advantages, "advantage")
     left.set_yticks(range(len(rows)), ["failed" if s is None else number(s) for s in scores], fontsize=8)
     left.set_ylim(len(rows) - 0.4, -0.6)

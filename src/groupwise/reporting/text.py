@@ -85,12 +85,7 @@ def curve(
 
 
 def _with_axes(
-    cells: Sequence[Sequence[int]],
-    low: float,
-    high: float,
-    margin: int,
-    steps: tuple[int, int],
-    ascii_only: bool,
+    cells: Sequence[Sequence[int]], low: float, high: float, margin: int, steps: tuple[int, int], ascii_only: bool
 ) -> str:
     bar = "|" if ascii_only else "│"
     lines = []

@@ -37,12 +37,7 @@ LANGUAGE: dict[str, dict[str, Any]] = {
     "task": {"product": "language"},
     "rollout": {"num_generations": 16, "tasks_per_step": 2},
     "sampling": {"max_new_tokens": 48},
-    "optim": {
-        "warmup_ratio": 0.0,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 1,
-        "num_epochs": 2,
-    },
+    "optim": {"warmup_ratio": 0.0, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "num_epochs": 2},
     "run": {
         "save_steps": 5,
         "eval_steps": 10,

@@ -19,10 +19,7 @@ class ServiceMetrics:
             "groupwise_requests_total", "Requests answered.", ["method", "route", "status"], registry=self.registry
         )
         self._seconds = Histogram(
-            "groupwise_request_seconds",
-            "Seconds to answer a request.",
-            buckets=BUCKETS,
-            registry=self.registry,
+            "groupwise_request_seconds", "Seconds to answer a request.", buckets=BUCKETS, registry=self.registry
         )
         self.clients = Gauge("groupwise_websocket_clients", "WebSocket clients connected.", registry=self.registry)
         self.sent = Counter(
