@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,3 +41,18 @@ def test_what_is_not_installed_is_named(
     assert run(["serve", "--runs-dir", str(tmp_path), "--json"]) == 1
     error = json.loads(capsys.readouterr().out)["error"]
     assert (error["code"], error["hint"]) == ("missing_extra", "pip install 'groupwise[service]'")
+
+
+def test_a_taken_port_is_refused_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run(["serve", "--port", str(port), "--runs-dir", str(tmp_path), "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["message"] == f"port {port} on 127.0.0.1 is already in use"
+    assert "another port with --port" in error["hint"]
+
+
+def test_listing_keys_does_not_import_the_web_framework(tmp_path: Path) -> None:
+    look = "import sys; from groupwise.cli import run; run(sys.argv[1:]); sys.exit('fastapi' in sys.modules)"
+    command = [sys.executable, "-c", look, "keys", "list", "--runs-dir", str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, check=True).stdout.startswith(b"no keys exist")

@@ -106,10 +106,10 @@ def revoke(
 
 @contextmanager
 def opened(runs_dir: Path, database: str | None) -> Iterator[Keys]:
-    service = import_module("groupwise.service.app")
-    tables = service.Tables(ServiceSettings(runs_dir=runs_dir, database=database).url)
+    # Neither module imports the web framework, which would take a second.
+    tables = import_module("groupwise.service.tables").Tables(ServiceSettings(runs_dir=runs_dir, database=database).url)
     try:
-        yield service.Keys(tables)
+        yield import_module("groupwise.service.keys").Keys(tables)
     finally:
         tables.close()
 

@@ -1,8 +1,10 @@
 """The application: all routes behind the guard; `serve` runs it on a port."""
 
 import asyncio
+import errno
 import gc
 import logging
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -67,12 +69,10 @@ IDLE = 15  # seconds an unused connection stays open
 def serve(settings: ServiceSettings) -> None:
     """Serve until Ctrl-C or SIGTERM; running jobs save first."""
     check(settings)
+    refuse_taken_port(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    print(
-        f"Groupwise is running at http://{settings.host}:{settings.port} (press Ctrl-C to stop)",
-        file=sys.stderr,
-        flush=True,
-    )
+    place = f"http://{settings.host}:{settings.port}"
+    print(f"Groupwise is running at {place} (press Ctrl-C to stop)", file=sys.stderr, flush=True)
     server = uvicorn.Server(server_config(settings))
     # Everything loaded so far stays until the end. Scanning it again and again for garbage delayed every answer.
     gc.collect()
@@ -86,6 +86,20 @@ def server_config(settings: ServiceSettings) -> uvicorn.Config:
         log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=5,
         timeout_keep_alive=IDLE, ws_max_size=1 << 20, ws_per_message_deflate=False, backlog=512,
     )  # fmt: skip
+
+
+def refuse_taken_port(settings: ServiceSettings) -> None:
+    """Uvicorn would only log the error of the operating system and exit."""
+    host, port = settings.host, settings.port
+    for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(address)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    hint = "Stop the program that uses it, or choose another port with --port."
+                    raise ConfigError(f"port {port} on {host} is already in use", hint=hint, field="port") from None
 
 
 def check(settings: ServiceSettings) -> None:

@@ -1,7 +1,6 @@
 """Workflows in the service: the worker process behind them, and the designs it has made."""
 
 import base64
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,10 +46,9 @@ class Designs:
         self.process = Sidecar(SERVICES["workflows"], [])
         self._formats: list[dict[str, Any]] | None = None
 
-    async def work(self, what: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    async def work(self, what: str, asked: Mapping[str, Any]) -> Any:
         """The worker's result. A request that takes too long is stopped."""
-        found: dict[str, Any] = await self.process.answer(what, asked, self.seconds)
-        return found
+        return await self.process.answer(what, asked, self.seconds)
 
     async def design(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Make a design and keep it, so that it can be downloaded in any format."""
@@ -59,15 +57,13 @@ class Designs:
         with disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self.folder / f"{name}.json", found.pop("document").encode())
-        downloads = await self._downloads(name, found.pop("cannot"))
-        return {**found, "id": name, "downloads": downloads}
-
-    async def _downloads(self, name: str, cannot: Mapping[str, str]) -> list[dict[str, str]]:
-        return [
+        cannot = found.pop("cannot")
+        downloads = [
             {"format": one["name"], "title": one["title"], "suffix": one["suffix"],
              "url": f"/api/workflows/{name}/download/{one['name']}", "cannot": cannot.get(one["name"], "")}
             for one in await self.formats() if one["writes"]
         ]  # fmt: skip
+        return {**found, "id": name, "downloads": downloads}
 
     async def formats(self) -> list[dict[str, Any]]:
         if self._formats is None:
@@ -103,7 +99,3 @@ def _file(found: Mapping[str, Any]) -> DesignFile:
     content = base64.b64decode(found["content"])
     media = MEDIA.get(found["suffix"], "application/octet-stream")
     return DesignFile(f"{plain[:60] or 'workflow'}{found['suffix']}", content, media, tuple(found["notes"]))
-
-
-def as_header(notes: tuple[str, ...]) -> str:
-    return json.dumps(list(notes))[:4000]

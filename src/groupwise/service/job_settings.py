@@ -23,15 +23,10 @@ HELD_OUT = (
     "I want to cancel my subscription.",
     "Do you ship to Canada?",
 )
-COMPOSITION = {
-    "ruler": 0.4,
-    "neural": 0.3,
-    "preset": 0.3,
-}  # weights of judge, learned and heuristic reward, among those requested
-RATES, USUAL_RATE = (
-    {"tiny": 3e-3},
-    1e-5,
-)  # a model made from scratch can take a far larger learning rate than a pretrained one
+# Weights of judge, learned and heuristic reward, among those requested.
+COMPOSITION = {"ruler": 0.4, "neural": 0.3, "preset": 0.3}
+# A model made from scratch can take a far larger learning rate than a pretrained one.
+RATES, USUAL_RATE = {"tiny": 3e-3}, 1e-5
 OURS = ("run.output_dir", "run.run_name")
 LANGUAGE: dict[str, dict[str, Any]] = {
     "task": {"product": "language"},
@@ -39,21 +34,18 @@ LANGUAGE: dict[str, dict[str, Any]] = {
     "sampling": {"max_new_tokens": 48},
     "optim": {"warmup_ratio": 0.0, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "num_epochs": 2},
     "run": {
-        "save_steps": 5,
-        "eval_steps": 10,
-        "eval_episodes": 8,
-        "eval_samples": 16,
-        "eval_by": "drawn",
-        "threads": 1,
+        "save_steps": 5, "eval_steps": 10, "eval_episodes": 8, "eval_samples": 16, "eval_by": "drawn", "threads": 1,
     },
-}
+}  # fmt: skip
 
 
 def wanted_settings(request: TrainRequest) -> TrainingConfig:
     """The checked settings for a request; prompts are written to a file when the job starts."""
     if request.config is not None:
         cfg = TrainingConfig.from_dict(request.config)
-        _refuse_ours(cfg)
+        if cfg.run.output_dir != "runs":
+            message = f"run.output_dir = {cfg.run.output_dir!r}: the service decides where runs are stored"
+            raise ConfigError(message, hint="Leave it out.", field="run.output_dir")
         return cfg
     assert request.prompts is not None
     nested: dict[str, dict[str, Any]] = {name: dict(section) for name, section in LANGUAGE.items()}
@@ -117,9 +109,8 @@ def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _reward(request: TrainRequest) -> dict[str, Any]:
-    names = [
-        name for name, asked in (("ruler", request.use_ruler_rewards), ("neural", request.use_neural_rewards)) if asked
-    ]
+    asked = {"ruler": request.use_ruler_rewards, "neural": request.use_neural_rewards}
+    names = [name for name, wanted in asked.items() if wanted]
     if not names:
         return {"name": request.reward}
     weights = [COMPOSITION[name] for name in names] + [COMPOSITION["preset"]]
@@ -129,12 +120,6 @@ def _reward(request: TrainRequest) -> dict[str, Any]:
         "normalization_method": "weighted_average",
     }
     return {"name": "multi_objective", "options": options}
-
-
-def _refuse_ours(cfg: TrainingConfig) -> None:
-    if cfg.run.output_dir != "runs":
-        message = f"run.output_dir = {cfg.run.output_dir!r}: the service decides where runs are stored"
-        raise ConfigError(message, hint="Leave it out.", field="run.output_dir")
 
 
 def _write_prompts(path: Path, prompts: Sequence[str]) -> None:

@@ -3,6 +3,8 @@
 import os
 import time
 from collections import deque
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -15,21 +17,14 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "groupwise_requests_total", "Requests answered.", ["method", "route", "status"], registry=self.registry
-        )
-        self._seconds = Histogram(
-            "groupwise_request_seconds", "Seconds to answer a request.", buckets=BUCKETS, registry=self.registry
-        )
-        self.clients = Gauge("groupwise_websocket_clients", "WebSocket clients connected.", registry=self.registry)
-        self.sent = Counter(
-            "groupwise_websocket_messages_total", "Messages sent to WebSocket clients.", registry=self.registry
-        )
-        self.dropped = Counter(
-            "groupwise_websocket_dropped_total", "Events dropped for slow clients.", registry=self.registry
-        )
-        self.tokens = Counter("groupwise_chat_tokens_total", "Tokens sampled for chat.", registry=self.registry)
-        self.jobs = Gauge("groupwise_jobs", "Jobs by state.", ["state"], registry=self.registry)
+        counter, gauge, histogram = (partial(kind, registry=self.registry) for kind in (Counter, Gauge, Histogram))
+        self._requests = counter("groupwise_requests_total", "Requests answered.", ["method", "route", "status"])
+        self._seconds = histogram("groupwise_request_seconds", "Seconds to answer a request.", buckets=BUCKETS)
+        self.clients = gauge("groupwise_websocket_clients", "WebSocket clients connected.")
+        self.sent = counter("groupwise_websocket_messages_total", "Messages sent to WebSocket clients.")
+        self.dropped = counter("groupwise_websocket_dropped_total", "Events dropped for slow clients.")
+        self.tokens = counter("groupwise_chat_tokens_total", "Tokens sampled for chat.")
+        self.jobs = gauge("groupwise_jobs", "Jobs by state.", ["state"])
         self.total = self.failed = 0
         self._recent: deque[float] = deque(maxlen=1000)
         self._children: dict[tuple[str, str, int], Any] = {}
@@ -61,14 +56,6 @@ class ServiceMetrics:
 
 def machine() -> dict[str, float]:
     """The machine's load, and this process's memory."""
-    load = os.getloadavg()
-    with open("/proc/self/statm", encoding="ascii") if os.path.exists("/proc/self/statm") else _nothing() as file:
-        pages = file.read().split()
-    memory = int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+    load, pages = os.getloadavg(), Path("/proc/self/statm")  # its second number is the resident memory
+    memory = int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
     return {"cpus": os.cpu_count() or 1, "load_1m": load[0], "service_memory_bytes": memory, "time": time.time()}
-
-
-def _nothing() -> Any:
-    import io
-
-    return io.StringIO("")

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from groupwise.errors import ConfigError, ContractError, GroupwiseError, MissingExtra, StorageError
+from groupwise.errors import ContractError, GroupwiseError, MissingExtra, StorageError
 from groupwise.service.schemas import Refusal
 
 
@@ -58,11 +58,9 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def status_of(error: GroupwiseError) -> int:
     if error.code in STATUS:
         return STATUS[error.code]
-    # Anything the caller can mend by changing the request.
-    if isinstance(error, ConfigError | ContractError):
-        return 422
     if isinstance(error, MissingExtra):
         return 503
+    # Everything else the caller can mend by changing the request.
     return 507 if isinstance(error, StorageError) else 422
 
 
@@ -73,15 +71,8 @@ def refusal(status: int, error: Mapping[str, Any], headers: Mapping[str, str] | 
 
 
 def shape(code: str, message: str, hint: str = "", field: str = "") -> dict[str, dict[str, str]]:
-    return GroupwiseErrorShape(code, message, hint, field).as_dict()
-
-
-class GroupwiseErrorShape(GroupwiseError):
-    """An error without a class of its own."""
-
-    def __init__(self, code: str, message: str, hint: str = "", field: str = "") -> None:
-        super().__init__(message, hint=hint, field=field)
-        self.code = code
+    """An error without a class of its own, as `GroupwiseError.as_dict` has it."""
+    return {"error": {"code": code, "message": message, "hint": hint, "field": field}}
 
 
 def install(app: FastAPI) -> None:
@@ -115,12 +106,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def fault(request: Request, error: Exception) -> Response:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        body = shape(
-            "internal",
-            f"internal error: {type(error).__name__}",
-            "The traceback is in the service's log; please report it.",
-        )
-        return refusal(500, body)
+        hint = "The traceback is in the service's log; please report it."
+        return refusal(500, shape("internal", f"internal error: {type(error).__name__}", hint))
 
 
 def _brief(value: Any) -> str:

@@ -31,9 +31,8 @@ LONGEST_OUTPUT = 64_000
 class JobProcess:
     """A job's process, started by this service."""
 
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
-        self._process, self._output = process, output
-        self.pid = process.pid
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process, self.pid = process, process.pid
 
     @property
     def exit_status(self) -> int | None:
@@ -87,17 +86,18 @@ class JobSlots:
         # The process inherits the lock, and the kernel releases it when the process ends, however it ends.
         try:
             with disk(self.output(job_id)), open(self.output(job_id), "wb") as output:
+                # The service's environment, so that a judge's API keys reach the run.
                 process = subprocess.Popen(
                     [*self._politely, sys.executable, "-m", "groupwise.cli", *words],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[lock.descriptor],
-                    start_new_session=True, env=_environment(),
+                    start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 )  # fmt: skip
         finally:
             lock.release()
         # Linux schedules each session as a group, and niceness only counts within one, so the group gets it too.
         with suppress(OSError):
             Path(f"/proc/{process.pid}/autogroup").write_text(str(self._niceness))
-        return JobProcess(process, self.output(job_id))
+        return JobProcess(process)
 
     def last_error(self, job_id: str) -> dict[str, str] | None:
         """The error the last process printed, for a job that failed before it had a run folder."""
@@ -106,7 +106,7 @@ class JobSlots:
             with suppress(ValueError):
                 said: Any = json.loads(line)
                 if isinstance(said, Mapping) and isinstance(said.get("error"), Mapping):
-                    return {name: str(said["error"].get(name, "")) for name in ("code", "message", "hint", "field")}
+                    return _error(said["error"])
         return None
 
     def last_words(self, job_id: str) -> str:
@@ -116,11 +116,6 @@ class JobSlots:
                 return file.read().decode("utf8", "replace")
         except OSError:
             return ""
-
-
-def _environment() -> dict[str, str]:
-    """The service's environment (so that a judge's API keys reach the run), with unbuffered output."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1"}
 
 
 logger = logging.getLogger(__name__)
@@ -199,17 +194,14 @@ class Supervisor:
         free = self.settings.workers - len(mine)
         if free > 0:
             mine += self.jobs.claim(self.id, free, self.settings.lease)
-        failed = [error for job in mine if (error := self._trouble(job)) is not None]
+        failed: list[Exception] = []
+        for job in mine:
+            try:
+                self._look_after(job)
+            except Exception as error:  # one job's trouble must not hold up the others
+                failed.append(error)
         if failed:
             raise failed[0]
-
-    def _trouble(self, job: Job) -> Exception | None:
-        """Supervise one job and return any error, so that one job's trouble does not hold up the others."""
-        try:
-            self._look_after(job)
-        except Exception as error:
-            return error
-        return None
 
     def _look_after(self, job: Job) -> None:
         child = self._children.get(job.id)
@@ -247,9 +239,8 @@ class Supervisor:
         if job.starts >= MOST_STARTS:
             last = " ".join(self.places.last_words(job.id).split()[-80:]) or "it printed nothing"
             message = f"its process ended {job.starts} times without progress; last output: {last[-500:]}"
-            return self._settle(
-                job, FAILED, _error("job_dies", message, "Check the run's report or log, then resume the job.")
-            )
+            hint = "Check the run's report or log, then resume the job."
+            return self._settle(job, FAILED, _error({"code": "job_dies", "message": message, "hint": hint}))
         return False
 
     def _is_beyond_repair(self, job: Job, info: RunInfo) -> bool:
@@ -338,10 +329,9 @@ def _was_ordered_to_stop(info: RunInfo) -> bool:
 def _error_of(path: Path) -> dict[str, str] | None:
     for event, _ in reversed(list(sound_events(path / "events.jsonl"))):
         if event.type == "error":
-            error = event.data["error"]
-            return {name: str(error.get(name, "")) for name in ("code", "message", "hint", "field")}
+            return _error(event.data["error"])
     return None
 
 
-def _error(code: str, message: str, hint: str) -> dict[str, str]:
-    return {"code": code, "message": message, "hint": hint, "field": ""}
+def _error(said: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(said.get(name, "")) for name in ("code", "message", "hint", "field")}

@@ -30,7 +30,7 @@ async def chat(request: schemas.ChatRequest, parts: Shared, who: Asker) -> Any:
     events = parts.chat_models.chat(request, who)
     if request.stream:
         first = await anext(events)  # an error before the first event still gets its own HTTP status
-        return StreamingResponse(event_stream(first, events), headers=EVENT_STREAM, media_type="text/event-stream")
+        return event_stream(first, events, {"type": "error"})
     *_, last = [event async for event in events]
     return schemas.ChatAnswer.model_validate(last)
 
@@ -64,19 +64,27 @@ def models(parts: Shared) -> schemas.ModelList:
     return schemas.ModelList(models=found, strategies=parts.chat_models.chat_service.strategies())
 
 
-async def event_stream(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[str]:
-    """Server-sent events; an error after the first event is sent as an event."""
-    yield f"data: {json.dumps(first)}\n\n"
-    try:
-        async for event in rest:
-            yield f"data: {json.dumps(event)}\n\n"
-    except GroupwiseError as error:
-        yield f"data: {json.dumps({'type': 'error', **error.as_dict()})}\n\n"
+def event_stream(
+    first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]], mark: Mapping[str, str], last: str = ""
+) -> StreamingResponse:
+    """Server-sent events, then `last`; an error after the first is sent as an event that begins with `mark`."""
+
+    async def events() -> AsyncIterator[str]:
+        yield f"data: {json.dumps(first)}\n\n"
+        try:
+            async for event in rest:
+                yield f"data: {json.dumps(event)}\n\n"
+            yield last
+        except GroupwiseError as error:
+            yield f"data: {json.dumps({**mark, **error.as_dict()})}\n\n"
+
+    return StreamingResponse(events(), headers=EVENT_STREAM, media_type="text/event-stream")
 
 
 openai_router = APIRouter(tags=["openai"])
 
 EXAMPLE = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}
+OPENAI_MODEL = {"object": "model", "created": 0, "owned_by": "groupwise"}
 OBJECT: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 
 
@@ -97,7 +105,7 @@ async def complete(
     events = parts.chat_models.process.ask("complete", asked)
     first = await anext(events)
     if first["object"] == "chat.completion.chunk":
-        return StreamingResponse(_chunks(first, events), headers=EVENT_STREAM, media_type="text/event-stream")
+        return event_stream(first, events, {}, last="data: [DONE]\n\n")
     async for _ in events:
         pass
     return JSONResponse(first)
@@ -106,24 +114,11 @@ async def complete(
 @openai_router.get("/v1/models", responses={200: {"content": OBJECT}, **refusals()})
 def openai_models(parts: Shared) -> Any:
     """The base model and every trained language run."""
-    found = [
-        {"id": model["id"], "object": "model", "created": 0, "owned_by": "groupwise"}
-        for model in parts.chat_models.models()
-    ]
+    found = [{"id": model["id"], **OPENAI_MODEL} for model in parts.chat_models.models()]
     return JSONResponse({"object": "list", "data": found})
 
 
 @openai_router.get("/v1/models/{name}", responses={200: {"content": OBJECT}, **refusals(404)})
 def openai_model(name: str, parts: Shared) -> Any:
     """One model."""
-    return JSONResponse({"id": parts.chat_models.find(name), "object": "model", "created": 0, "owned_by": "groupwise"})
-
-
-async def _chunks(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[str]:
-    yield f"data: {json.dumps(first)}\n\n"
-    try:
-        async for chunk in rest:
-            yield f"data: {json.dumps(chunk)}\n\n"
-        yield "data: [DONE]\n\n"
-    except GroupwiseError as error:
-        yield f"data: {json.dumps(error.as_dict())}\n\n"
+    return JSONResponse({"id": parts.chat_models.find(name), **OPENAI_MODEL})

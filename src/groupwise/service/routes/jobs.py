@@ -1,6 +1,5 @@
 """Training jobs: start, watch, cancel and resume them."""
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
@@ -56,12 +55,11 @@ def list_jobs(
 @router.get("/api/jobs/{job_id}", response_model=JobView, responses=refusals(404))
 async def job_status(job_id: JobId, parts: Shared) -> Response:
     """The state of a job, at most a tenth of a second old."""
-    look = partial(_told, parts, job_id)
+
+    def look() -> bytes:
+        return job_view(parts, parts.jobs.get(job_id)).model_dump_json().encode()
+
     return Response(await parts.status_cache.of(job_id, look), media_type="application/json")
-
-
-def _told(parts: ServiceState, job_id: str) -> bytes:
-    return job_view(parts, parts.jobs.get(job_id)).model_dump_json().encode()
 
 
 @router.post("/api/jobs/{job_id}/cancel", responses=refusals(404, 409))

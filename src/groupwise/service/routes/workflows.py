@@ -1,11 +1,12 @@
 """Workflows: design one from requirements, check it, simulate it, convert it."""
 
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
 from groupwise.service import schemas
-from groupwise.service.designs import DesignFile, as_header, examples
+from groupwise.service.designs import DesignFile, examples
 from groupwise.service.refusals import refusals
 from groupwise.service.state import Shared
 
@@ -66,7 +67,7 @@ async def download(design_id: DesignId, to: FormatName, parts: Shared) -> Respon
 
 def attachment(file: DesignFile) -> Response:
     headers = {
-        "content-disposition": f'attachment; filename="{file.name}"', "x-notes": as_header(file.notes),
+        "content-disposition": f'attachment; filename="{file.name}"', "x-notes": json.dumps(file.notes)[:4000],
         "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
     }  # fmt: skip
     return Response(file.content, media_type=file.media, headers=headers)
