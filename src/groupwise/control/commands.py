@@ -119,10 +119,8 @@ def check(entries: Sequence[Entry]) -> None:
     places = {name: {e.environment for e in entries if e.algorithm == name} for name in (e.algorithm for e in entries)}
     if not set.intersection(*places.values()):
         listed = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())
-        raise ConfigError(
-            f"the algorithms have no common environment: {listed}", hint="Name one: --environment CartPole-v1.",
-            field="task.environment",
-        )  # fmt: skip
+        message, hint = f"the algorithms have no common environment: {listed}", "Name one: --environment CartPole-v1."
+        raise ConfigError(message, hint=hint, field="task.environment")
 
 
 def thresholds(words: Sequence[str]) -> Mapping[str, float]:
@@ -157,23 +155,20 @@ def paper(
     hidden = common.json or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         bar = progress.add_task(name, total=None)
-        found = experiment(
-            range(seed, seed + (seeds or usual)), lambda done, total: progress.update(bar, completed=done, total=total)
-        )
+        numbers = range(seed, seed + (seeds or usual))
+        found = experiment(numbers, lambda done, total: progress.update(bar, completed=done, total=total))
     if common.json:
         answer(finding_json(found))
-        return
-    show_finding(found)
+    else:
+        show_finding(found)
 
 
 def finding_json(found: PaperFinding) -> dict[str, object]:
     """The result in the shape of every benchmark, with the claim in words."""
     claims = {"appeared": found.appeared, **{name: effect.value for name, effect in found.effects.items()}}
     intervals = {name: effect.as_list()[1:] for name, effect in found.effects.items()}
-    command = shlex.join(["groupwise", *sys.argv[1:]])
-    result = bench_result(
-        f"paper_{found.name}", command, claims, seeds=found.seeds, intervals=intervals, raw=found.raw
-    )  # fmt: skip
+    name, command = f"paper_{found.name}", shlex.join(["groupwise", *sys.argv[1:]])
+    result = bench_result(name, command, claims, seeds=found.seeds, intervals=intervals, raw=found.raw)
     return {**result, "sentence": found.sentence, "lesson": found.lesson}
 
 

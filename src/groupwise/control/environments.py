@@ -96,15 +96,12 @@ class GymnasiumEnvironment:
         """Which actions are allowed now; None if the environment gives no masks. Ended copies may do anything."""
         if self._masks is None:
             return None
-        ended: Array = np.logical_or(*self._ended)
-        allowed: Array = self._masks | ended[:, np.newaxis]
-        return allowed
+        return np.asarray(self._masks | np.logical_or(*self._ended)[:, np.newaxis])
 
     def drawn(self) -> GymnasiumEnvironment:
         """The same environment with a first copy that can `render`."""
-        return GymnasiumEnvironment(
-            self.name, max_steps=self.max_steps, **{**self._options, "render_mode": "rgb_array"}
-        )
+        options = {**self._options, "render_mode": "rgb_array"}
+        return GymnasiumEnvironment(self.name, max_steps=self.max_steps, **options)
 
     def render(self) -> Any:
         """A picture of the first copy of a `drawn` environment."""
@@ -170,11 +167,9 @@ class _Observation:
         if isinstance(space, spaces.Dict) and self.masked:
             space = spaces.Dict({key: part for key, part in space.spaces.items() if key != MASK})
         if not space.is_np_flattenable:
-            raise ConfigError(
-                f"{id} has observations of varying size, {space}, and the policies here need a fixed one",
-                hint="Wrap it so that its observation space is a Box, Discrete, Dict or Tuple of fixed size.",
-                field="task.environment",
-            )
+            message = f"{id} has observations of varying size, {space}, and the policies here need a fixed one"
+            hint = "Wrap it so that its observation space is a Box, Discrete, Dict or Tuple of fixed size."
+            raise ConfigError(message, hint=hint, field="task.environment")
         self.space = space
         self.size = int(spaces.flatdim(space))
         self.shape = space.shape
@@ -216,11 +211,9 @@ class _Action:
             self.space = Box(*(tuple(limit) for limit in limits))
             self.count = len(self.space.low)
         else:
-            raise ConfigError(
-                f"{id} has the action space {space}, which no policy here supports",
-                hint="Wrap it so that its action space is Discrete, MultiDiscrete, MultiBinary or Box.",
-                field="task.environment",
-            )
+            message = f"{id} has the action space {space}, which no policy here supports"
+            hint = "Wrap it so that its action space is Discrete, MultiDiscrete, MultiBinary or Box."
+            raise ConfigError(message, hint=hint, field="task.environment")
 
     def given(self, actions: Array) -> Sequence[Any]:
         """The actions of all copies as Gymnasium expects them; numbers out of range are clipped."""
@@ -276,14 +269,11 @@ def register_atari(gym: Any) -> None:
 
 def step_limit(copy: Any) -> int:
     """The registered step limit: `make_copy` removed the wrapper, not the number."""
-    gym = import_gymnasium()
-    limit: int | None = gym.spec(copy.spec.id).max_episode_steps
+    limit: int | None = import_gymnasium().spec(copy.spec.id).max_episode_steps
     if limit is None:
-        raise ConfigError(
-            f"{copy.spec.id} has no step limit, so an attempt might never end",
-            hint="Set one, for example task.max_episode_steps = 1000.",
-            field="task.max_episode_steps",
-        )
+        message = f"{copy.spec.id} has no step limit, so an attempt might never end"
+        hint = "Set one, for example task.max_episode_steps = 1000."
+        raise ConfigError(message, hint=hint, field="task.max_episode_steps")
     return limit
 
 

@@ -39,7 +39,9 @@ def write_gif(policy: Greedy, environment: VectorEnvironment | str, path: Path |
     target = Path(path)
     if target.suffix.casefold() != ".gif":
         raise ConfigError(f"{target} does not end in .gif", hint="Use a file name that ends in .gif.")
-    env = filmed(make(environment) if isinstance(environment, str) else environment)
+    env = make(environment) if isinstance(environment, str) else environment
+    if isinstance(env, GymnasiumEnvironment):
+        env = env.drawn()
     obs = env.reset([seed])
     shoot, fps = camera(env, seed)
     pictures, total, length, ended = [shoot()], 0.0, 0, False
@@ -56,11 +58,6 @@ def write_gif(policy: Greedy, environment: VectorEnvironment | str, path: Path |
     duration = max(SHORTEST_MS, round(1000 / fps))
     shown[0].save(target, save_all=True, append_images=shown[1:], duration=duration, loop=0)
     return Film(target, total, length, len(shown))
-
-
-def filmed(env: VectorEnvironment) -> VectorEnvironment:
-    """The same environment, made with a render mode."""
-    return env.drawn() if isinstance(env, GymnasiumEnvironment) else env
 
 
 def camera(env: VectorEnvironment, seed: int) -> tuple[Callable[[], Array], float]:

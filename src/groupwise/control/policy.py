@@ -23,6 +23,9 @@ FORBIDDEN = -1e8
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 # The quantile of 0 is −∞; random generators return multiples of 2⁻⁵³, so this only replaces the 0.
 SMALLEST_UNIFORM = 2.0**-54
+# Log-probabilities and entropies of given actions; drawn actions and their log-probabilities.
+Judged: TypeAlias = tuple[Tensor, Tensor]
+Drawn: TypeAlias = tuple[Array, NDArray[np.float32]]
 
 
 class Distribution(Protocol):
@@ -31,14 +34,10 @@ class Distribution(Protocol):
     Tensors of `evaluate` have the head last, [..., K]; arrays of `sample` and `best` have it first, [K, N].
     """
 
-    def evaluate(
-        self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def evaluate(self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Judged:
         """Log-probability and entropy [...] of `actions`."""
 
-    def sample(
-        self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None
-    ) -> tuple[Array, NDArray[np.float32]]:
+    def sample(self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None) -> Drawn:
         """Actions and their log-probabilities [N]; the uniforms determine the sample."""
 
     def best(self, head: Array, mask: Array | None) -> Array:
@@ -48,16 +47,12 @@ class Distribution(Protocol):
 class Categorical:
     """One of K actions: k is taken when the uniform lies between the cumulative probabilities of k − 1 and k."""
 
-    def evaluate(
-        self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def evaluate(self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Judged:
         logp = torch.log_softmax(head if mask is None else head.masked_fill(~mask, FORBIDDEN), dim=-1)
         chosen = logp.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         return chosen, -(logp.exp() * logp).sum(-1)
 
-    def sample(
-        self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None
-    ) -> tuple[Array, NDArray[np.float32]]:
+    def sample(self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None) -> Drawn:
         # Inverse CDF without normalising: compare u · Σ exp with the running sums.
         logits = head if mask is None else np.where(mask.T, head, head.dtype.type(FORBIDDEN))
         logits -= np.maximum.reduce(logits)
@@ -80,17 +75,13 @@ class MultiCategorical:
         self.cuts = np.cumsum(counts)[:-1].tolist()
         self.one = Categorical()
 
-    def evaluate(
-        self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def evaluate(self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Judged:
         masks = [None] * len(self.counts) if mask is None else mask.split(self.counts, -1)
         parts = zip(head.split(self.counts, -1), actions.unbind(-1), masks, strict=True)
         seen = [self.one.evaluate(part, choice, allowed, None) for part, choice, allowed in parts]
         return torch.stack([logp for logp, _ in seen]).sum(0), torch.stack([entropy for _, entropy in seen]).sum(0)
 
-    def sample(
-        self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None
-    ) -> tuple[Array, NDArray[np.float32]]:
+    def sample(self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None) -> Drawn:
         parts = zip(np.split(head, self.cuts), uniforms.T, self._split(mask), strict=True)
         drawn = [self.one.sample(part, uniform, allowed, None) for part, uniform, allowed in parts]
         logp: NDArray[np.float32] = np.sum([logp for _, logp in drawn], axis=0)
@@ -110,18 +101,14 @@ class Gaussian:
     Out-of-range actions are clipped by the environment, not here: the policy learns from the unclipped sample.
     """
 
-    def evaluate(
-        self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def evaluate(self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Judged:
         assert log_std is not None
         # log N(a; μ, σ) = −½ z² − log σ − ½ log 2π with z = (a − μ) / σ; the entropy is ½ + ½ log 2π + log σ.
         z = (actions - head) * torch.exp(-log_std)
         logp = (-0.5 * z.square() - log_std - HALF_LOG_TAU).sum(-1)
         return logp, (0.5 + HALF_LOG_TAU + log_std).sum().expand_as(logp)
 
-    def sample(
-        self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None
-    ) -> tuple[Array, NDArray[np.float32]]:
+    def sample(self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None) -> Drawn:
         assert log_std is not None
         means = head.T
         actions = (means + np.exp(log_std) * normal(uniforms)).astype(np.float32)
@@ -140,17 +127,13 @@ def normal(uniforms: Array) -> NDArray[np.float64]:
     return numbers
 
 
-def distribution_of(space: ActionSpace) -> Distribution:
+def distribution_of(space: ActionSpace) -> tuple[Distribution, int]:
+    """How actions are drawn, and how many numbers a network gives for one."""
     if isinstance(space, Discrete):
-        return Categorical()
-    return MultiCategorical(space.counts) if isinstance(space, MultiDiscrete) else Gaussian()
-
-
-def head_size(space: ActionSpace) -> int:
-    """How many numbers a network gives for one action."""
-    if isinstance(space, Discrete):
-        return space.count
-    return sum(space.counts) if isinstance(space, MultiDiscrete) else len(space.low)
+        return Categorical(), space.count
+    if isinstance(space, MultiDiscrete):
+        return MultiCategorical(space.counts), sum(space.counts)
+    return Gaussian(), len(space.low)
 
 
 Layer: TypeAlias = tuple[Array, Array]
@@ -194,8 +177,7 @@ class MLPPolicy(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.version = 0
         self.action_space = Discrete(actions) if isinstance(actions, int | np.integer) else actions
-        outputs = head_size(self.action_space)
-        self._distribution = distribution_of(self.action_space)
+        self._distribution, outputs = distribution_of(self.action_space)
         self.actor: nn.Module
         self.critic: nn.Module | None
         if network is None:
@@ -225,7 +207,7 @@ class MLPPolicy(nn.Module):
         values: Tensor = self.critic(self._seen(obs)).squeeze(-1)
         return values
 
-    def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, NDArray[np.float32]]:
+    def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> Drawn:
         """Sample an allowed action for each of `obs` [N, D], and its log-probability.
 
         The uniforms in [0, 1), one per row and decision, determine the sample.

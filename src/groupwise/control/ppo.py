@@ -22,26 +22,15 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.control.multitask import MultiTask
+from groupwise.control import product
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
-from groupwise.control.product import (
-    changed,
-    chosen,
-    film,
-    fresh_start,
-    greedy_evaluation,
-    make_environment,
-    make_policy,
-    refuse_sequence_losses,
-)
 from groupwise.core import gae, zscore
 from groupwise.errors import ConfigError
-from groupwise.rollout.checker import check_environment
 from groupwise.rollout.segments import EnvironmentCopies, Episode, MakeTask, RolloutSegment, restarting
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import advantage_metrics
-from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy, Task
+from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy
 
 # Settings of common sections that PPO does not use.
 IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "replay_groups", "baseline_type")
@@ -50,36 +39,22 @@ IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "repla
 def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
     """Everything a PPO run needs, made from its settings; `network` as in `product.build`."""
     check(cfg)
-    environment = restarting(lambda: make_environment(cfg.task))
-    policy = make_policy(cfg, environment, network)
+    environment = restarting(lambda: product.make_environment(cfg.task))
+    policy = product.make_policy(cfg, environment, network)
     copies = EnvironmentCopies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
-    return Parts(
-        policy,
-        SegmentSource(cfg, copies, policy),
-        greedy_evaluation(cfg, make_environment(cfg.task)),
-        film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
-        inspect=lambda: check_environment(make_environment(cfg.task)),
-        notes=notes(cfg),
-    )
+    idle = tuple(f"{name} has no effect on a PPO run" for name in product.changed(cfg, IDLE_SETTINGS))
+    return product.make_parts(cfg, policy, SegmentSource(cfg, copies, policy), idle)
 
 
 def make_starts(cfg: TrainingConfig) -> MakeTask:
     """Ever new starts. In a suite each copy keeps to one task, so that every task gets the same number of steps."""
-    name, seed, environment = cfg.task.environment, cfg.run.seed, make_environment(cfg.task)
-
-    def start(number: int, copy: int) -> Task:
-        begins = fresh_start(seed, number)
-        if not isinstance(environment, MultiTask):
-            return Task(f"{name}/{begins}", name, begins)
-        kind = copy % len(environment.kinds)
-        return Task(f"{environment.kinds[kind]}/{begins}", name, environment.seed_of(kind, begins))
-
-    return start
+    name, seed, environment = cfg.task.environment, cfg.run.seed, product.make_environment(cfg.task)
+    return lambda number, copy: product.start_of(environment, name, product.fresh_start(seed, number), copy)
 
 
 def check(cfg: TrainingConfig) -> None:
     """Refuse settings that PPO cannot use, before a run folder exists."""
-    refuse_sequence_losses(cfg)
+    product.refuse_sequence_losses(cfg)
     if cfg.advantage.estimator != "gae":
         raise ConfigError(
             f"advantage.estimator = {cfg.advantage.estimator!r} compares attempts in a group, but PPO has no groups",
@@ -87,17 +62,10 @@ def check(cfg: TrainingConfig) -> None:
             field="advantage.estimator",
         )
     if cfg.policy.use_reference_model:
-        raise ConfigError(
-            "policy.use_reference_model = true, but PPO does not use a reference model",
-            hint="Leave it out; optim.kl_stop limits a single update.",
-            field="policy.use_reference_model",
-        )
-    make_environment(cfg.task)
-
-
-def notes(cfg: TrainingConfig) -> tuple[str, ...]:
-    """Settings that were changed but have no effect here."""
-    return tuple(f"{name} has no effect on a PPO run" for name in changed(cfg, IDLE_SETTINGS))
+        message = "policy.use_reference_model = true, but PPO does not use a reference model"
+        hint = "Leave it out; optim.kl_stop limits a single update."
+        raise ConfigError(message, hint=hint, field="policy.use_reference_model")
+    product.make_environment(cfg.task)
 
 
 class SegmentSource:
@@ -106,7 +74,7 @@ class SegmentSource:
     def __init__(self, cfg: TrainingConfig, copies: EnvironmentCopies, policy: MLPPolicy) -> None:
         self.cfg, self.copies, self.policy = cfg, copies, policy
         self.normaliser = Normaliser(policy, copies.environment.observation_size)
-        self.scales = chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box))
+        self.scales = product.chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box))
         self.rounds = 0
 
     def next(self) -> Batch:

@@ -30,7 +30,7 @@ from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTask
 from groupwise.training.estimators import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
+from groupwise.types import Array, Box, Group, Policy, Reward, Source, Task, Tensors, Trajectory, VectorEnvironment
 
 # Training starts lie above every seed that `run.eval_seed` can name, so no start is both trained and evaluated on.
 BEYOND_EVALUATION = 2**32
@@ -76,13 +76,18 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | 
         values=critic_values(policy) if needs_critic(cfg.advantage.estimator) else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
+    return make_parts(cfg, policy, source, notes(cfg))
+
+
+def make_parts(cfg: TrainingConfig, policy: MLPPolicy, source: Source, notes: tuple[str, ...]) -> Parts:
+    """A policy and its source, with evaluations, films and checks in environments of their own."""
     return Parts(
         policy,
         source,
         greedy_evaluation(cfg, make_environment(cfg.task)),
         film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
         inspect=lambda: check_environment(make_environment(cfg.task)),
-        notes=notes(cfg),
+        notes=notes,
     )
 
 
@@ -100,9 +105,8 @@ def notes(cfg: TrainingConfig) -> tuple[str, ...]:
     """Settings that were changed but have no effect here, and groups that cannot teach."""
     found = [f"{name} has no effect on a control run" for name in changed(cfg, IDLE_SETTINGS)]
     if cfg.rollout.num_generations == 1 and not needs_critic(cfg.advantage.estimator):
-        found.append(
-            "rollout.num_generations = 1: a group of one has nothing to be compared with and learns nothing; 8 is usual"
-        )
+        nothing = "a group of one has nothing to be compared with and learns nothing; 8 is usual"
+        found.append(f"rollout.num_generations = 1: {nothing}")
     return (*found, *group_notes(cfg))
 
 
@@ -117,10 +121,8 @@ def group_notes(cfg: TrainingConfig) -> tuple[str, ...]:
     grouping, advantage = cfg.grouping, cfg.advantage
     found = []
     if advantage.estimator == "group_gae" and advantage.advantage_scale != "task_rms":
-        found.append(
-            f"advantage.advantage_scale = {advantage.advantage_scale!r} does not scale by task; group_gae is meant for "
-            "'task_rms'"
-        )
+        scale = f"advantage.advantage_scale = {advantage.advantage_scale!r}"
+        found.append(f"{scale} does not scale by task; group_gae is meant for 'task_rms'")
     if grouping.scale_group is not None and advantage.advantage_scale != "task_rms":
         found.append(
             f"grouping.scale_group = {grouping.scale_group!r} has no effect: advantage.advantage_scale is "
@@ -138,12 +140,10 @@ def refuse_sequence_losses(cfg: TrainingConfig) -> None:
     """Control learns from single steps; a ratio over whole attempts is not defined for its rows."""
     loss = cfg.loss
     if loss.importance_level == "sequence" or loss.loss_type in ("gspo", "luspo", "vespo"):
-        raise ConfigError(
-            f"loss.loss_type = {loss.loss_type!r} with importance_level = {loss.importance_level!r} compares whole "
-            "attempts, but a control policy learns from single steps",
-            hint="Use grpo, bnpo, dr_grpo, dapo, cispo or sapo, at token level.",
-            field="loss.loss_type",
-        )
+        given = f"loss.loss_type = {loss.loss_type!r} with importance_level = {loss.importance_level!r}"
+        message = f"{given} compares whole attempts, but a control policy learns from single steps"
+        hint = "Use grpo, bnpo, dr_grpo, dapo, cispo or sapo, at token level."
+        raise ConfigError(message, hint=hint, field="loss.loss_type")
 
 
 def make_environment(task: TaskSettings) -> VectorEnvironment:
@@ -158,20 +158,20 @@ def make_environment(task: TaskSettings) -> VectorEnvironment:
 def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> TaskStream:
     """Ever new starts of one environment; in a suite, its tasks in turn, or in the order a curriculum opens them."""
 
-    def single(start: int) -> Task:
-        return Task(f"{name}/{start}", name, start)
+    def make(number: int, kind: int = 0) -> Task:
+        return start_of(environment, name, fresh_start(seed, number), kind)
 
+    if isinstance(environment, MultiTask) and environment.name == "curriculum":
+        return TaskCurriculum(environment, make, seed)
+    return NumberedTasks(lambda number: make(number, number))
+
+
+def start_of(environment: VectorEnvironment, name: str, start: int, kind: int) -> Task:
+    """The task that begins at `start`; in a suite, that of its task number `kind`, counted around."""
     if not isinstance(environment, MultiTask):
-        return NumberedTasks(lambda number: single(fresh_start(seed, number)))
-    suite = environment
-
-    def make(number: int, kind: int) -> Task:
-        start = fresh_start(seed, number)
-        return Task(f"{suite.kinds[kind]}/{start}", name, suite.seed_of(kind, start))
-
-    if suite.name == "curriculum":
-        return TaskCurriculum(suite, make, seed)
-    return NumberedTasks(lambda number: make(number, number % len(suite.kinds)))
+        return Task(f"{name}/{start}", name, start)
+    kind %= len(environment.kinds)
+    return Task(f"{environment.kinds[kind]}/{start}", name, environment.seed_of(kind, start))
 
 
 def fresh_start(seed: int, number: int) -> int:

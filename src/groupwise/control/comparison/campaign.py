@@ -13,14 +13,14 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
-from groupwise.control.comparison.worker import CourseJob, fail
+from groupwise.control.comparison.worker import CourseJob, fail, write_json
 from groupwise.errors import ConfigError
 from groupwise.files import disk
 from groupwise.products import product_of
@@ -113,14 +113,13 @@ def job_of(folder: Path, entry: Entry, seed: int, snapshot: bool) -> CourseJob:
 
 def settle(job: CourseJob) -> None:
     """Write the job down; refuse to mix it with results of other settings."""
-    path = Path(job.folder) / "jobs" / f"{job.name}.json"
-    if path.exists():
-        before = CourseJob(**json.loads(path.read_text("utf8")))
+    if job.record.exists():
+        before = CourseJob(**json.loads(job.record.read_text("utf8")))
         differing = changes(before.settings, job.settings)
         if differing or before.product != job.product:
             message = f"{job.folder} has results of {job.algorithm} with other settings ({'; '.join(differing[:3])})"
             raise ConfigError(message, hint="Choose another folder (--out) or delete this one.")
-    job.write()
+    write_json(job.record, asdict(job))
 
 
 def available(product: str) -> bool:
@@ -186,12 +185,6 @@ def gather(jobs: Sequence[CourseJob]) -> CampaignOutcome:
     return CampaignOutcome(tuple(courses), tuple(failures))
 
 
-def unavailable(entry: Entry, seeds: Sequence[int]) -> list[FailedCourse]:
-    """An entry whose product is not installed, as one failure per seed."""
-    message = f"not available: {entry.product} is not installed"
-    return [FailedCourse(entry.algorithm, entry.environment, seed, message) for seed in seeds]
-
-
 def product_module(cfg: TrainingConfig) -> str:
     """The module that implements a run's product; for an unknown product its name, which is never `available`."""
     try:
@@ -205,7 +198,10 @@ def compare(
 ) -> CampaignOutcome:
     """Run the entries whose product is installed; the others count as failures."""
     there = [entry for entry in entries if available(entry.product)]
-    missing = [failed for entry in entries if entry not in there for failed in unavailable(entry, seeds)]
+    missing = [
+        FailedCourse(one.algorithm, one.environment, seed, f"not available: {one.product} is not installed")
+        for one in entries if one not in there for seed in seeds
+    ]  # fmt: skip
     outcome = run_campaign(folder, there, seeds, jobs=jobs, progress=progress)
     return CampaignOutcome(outcome.courses, (*outcome.failures, *missing))
 

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.config import TrainingConfig
+from groupwise.control.policy import MLPPolicy
 from groupwise.control.product import Episodes, make_environment
 from groupwise.core import discounted_returns, group_return_to_go
 from groupwise.errors import ContractError, GroupwiseError
@@ -36,7 +37,7 @@ from groupwise.training.estimators import Attempts, scored_attempts
 from groupwise.training.folder import create_run
 from groupwise.training.loop import SCORE
 from groupwise.training.session import Build, Parts, execute
-from groupwise.types import Event, Group, Score, ScoredGroup
+from groupwise.types import Array, Event, Group, Score, ScoredGroup
 
 # Groups in a snapshot: enough for the figures, and quick to play.
 GROUPS = 4
@@ -51,16 +52,13 @@ class GroupSnapshot:
 
     def see(self, event: Event) -> None:
         if event.type == "eval" and event.step > 0 and self.parts is not None and not self.path.exists():
+            source = self.parts.source
             # A failed snapshot must not cost the run; the log has the traceback.
             try:
-                self._keep(self.parts, event.step)
+                if isinstance(source, GroupSource) and isinstance(source.rollout, Episodes):
+                    moment_of(source, source.rollout, self.cfg, event.step).write(self.path)
             except Exception:
                 traceback.print_exc()
-
-    def _keep(self, parts: Parts, step: int) -> None:
-        source = parts.source
-        if isinstance(source, GroupSource) and isinstance(source.rollout, Episodes):
-            moment_of(source, source.rollout, self.cfg, step).write(self.path)
 
 
 def watching(build: Build, snapshot: GroupSnapshot | None) -> Build:
@@ -81,7 +79,8 @@ def moment_of(source: GroupSource, rollout: Episodes, cfg: TrainingConfig, step:
     rng = np.random.default_rng([cfg.run.seed, step])
     environment = make_environment(cfg.task)
     groups = collect_groups(environment, rollout.policy, tasks, cfg.rollout.num_generations, rng)
-    attempts = scored_attempts([_by_its_rewards(group) for group in groups])
+    totals = [tuple(Score(float(np.sum(m.rewards)), rewards=m.rewards) for m in group.members) for group in groups]
+    attempts = scored_attempts([ScoredGroup(*pair) for pair in zip(groups, totals, strict=True)])
     labels, numbers = _labels(groups)
     gamma = cfg.advantage.gamma
     returns = discounted_returns(attempts.rewards, attempts.mask, gamma)
@@ -94,13 +93,8 @@ def moment_of(source: GroupSource, rollout: Episodes, cfg: TrainingConfig, step:
     return Moment(
         step, gamma, labels, label, attempts.group.numpy(), attempts.rewards.numpy(), attempts.mask.numpy(),
         returns.numpy(), (everywhere * attempts.mask).numpy(), within.numpy(),
-        gradient_cosines(source, rollout, attempts, within, label, len(labels)),
+        gradient_cosines(source, rollout.policy, attempts, within, label, len(labels)),
     )  # fmt: skip
-
-
-def _by_its_rewards(group: Group) -> ScoredGroup:
-    scores = tuple(Score(float(np.sum(member.rewards)), rewards=member.rewards) for member in group.members)
-    return ScoredGroup(group, scores)
 
 
 def _labels(groups: Sequence[Group]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
@@ -113,16 +107,10 @@ def _labels(groups: Sequence[Group]) -> tuple[tuple[str, ...], NDArray[np.int64]
 
 
 def gradient_cosines(
-    source: GroupSource,
-    rollout: Episodes,
-    attempts: Attempts,
-    advantages: torch.Tensor,
-    label: NDArray[np.int64],
-    count: int,
+    source: GroupSource, policy: MLPPolicy, attempts: Attempts, advantages: torch.Tensor, label: Array, count: int
 ) -> NDArray[np.float64]:
     """The cosines [L, L] between the policy gradients of the attempts with each label."""
     rows = source.collate(attempts)
-    policy = rollout.policy
     wanted = rows.pick(advantages)
     owner = rows.pick(torch.from_numpy(label)[:, None].expand_as(attempts.mask))
     parameters = policy.actor_parameters()
@@ -171,10 +159,9 @@ class CourseJob:
     def failure(self) -> Path:
         return Path(self.folder) / "failures" / f"{self.name}.json"
 
-    def write(self) -> Path:
-        path = Path(self.folder) / "jobs" / f"{self.name}.json"
-        write_json(path, asdict(self))
-        return path
+    @property
+    def record(self) -> Path:
+        return Path(self.folder) / "jobs" / f"{self.name}.json"
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -228,8 +215,8 @@ def courses_of(history: History, algorithm: str, cpu_seconds: float) -> list[Cou
         if not found:
             hint = "Set run.eval_steps to 1 or more."
             raise ContractError(f"run {history.run} has no evaluation of {task}", hint=hint)
-        course = Course(algorithm, environment, task, seed, tuple(found), tuple(found.values()), wall, cpu_seconds)
-        courses.append(course)
+        scored = tuple(found), tuple(found.values())
+        courses.append(Course(algorithm, environment, task, seed, *scored, wall, cpu_seconds))
     return courses
 
 

@@ -106,28 +106,22 @@ class ProcessMixture:
         """Learn that the answer at `point` [D] is `answer` [Q]; return the number of its task."""
         # Log of the unnormalised posterior of each task, the last entry for a new one.
         scores = [self._score(number, point, answer) for number in range(len(self))]
-        scores.append(math.log(self.concentration) + log_density(answer, np.zeros_like(answer), self._prior_variance))
-        self.current = int(np.argmax(scores))
-        if self.current == len(self):
+        prior = self.kernel.signal**2 + self.kernel.noise**2
+        scores.append(math.log(self.concentration) + log_density(answer, np.zeros_like(answer), prior))
+        self.current = now = int(np.argmax(scores))
+        if now == len(self):
             self.seen.append(np.zeros((0, len(point))))
             self.answers.append(np.zeros((0, len(answer))))
             self.sizes.append(0)
-        self._remember(self.current, point, answer)
-        return self.current
-
-    @property
-    def _prior_variance(self) -> float:
-        return self.kernel.signal**2 + self.kernel.noise**2
+        self.seen[now] = np.vstack([self.seen[now], point])[-self.capacity :]
+        self.answers[now] = np.vstack([self.answers[now], answer])[-self.capacity :]
+        self.sizes[now] += 1
+        return now
 
     def _score(self, number: int, point: Floats, answer: Floats) -> float:
         mean, variance = predict(self.kernel, self.seen[number], self.answers[number], point[np.newaxis])
         weight = self.sizes[number] + self.stickiness * (number == self.current)
         return math.log(weight) + log_density(answer, mean[0], float(variance[0]))
-
-    def _remember(self, number: int, point: Floats, answer: Floats) -> None:
-        self.seen[number] = np.vstack([self.seen[number], point])[-self.capacity :]
-        self.answers[number] = np.vstack([self.answers[number], answer])[-self.capacity :]
-        self.sizes[number] += 1
 
 
 WORLDS: tuple[Mapping[str, float], ...] = ({"force": 10.0}, {"force": -10.0}, {"force": 20.0, "half_length": 1.0})
