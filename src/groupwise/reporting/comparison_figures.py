@@ -1,6 +1,7 @@
 """The figures of a comparison: learning curves, intervals, profiles, differences, and time until solved."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,10 @@ def draw_curves(comparison: Comparison, task: str, width: float) -> Any:
     """The scores of a task over steps: each algorithm's median over seeds and the interquartile range."""
     curves = task_curves(comparison, task)
     solved = comparison.scales[task].solved
-    ends = [
-        (q[1, -1], f"{short(n, NAME)} {number(q[1, -1])}", colour_of(comparison, n)) for n, (_, q) in curves.items()
-    ]
+    ends = last_values(comparison, {name: quartiles for name, (_, quartiles) in curves.items()})
     if solved is not None:
         ends.append((solved, f"solved {number(solved)}", MUTED))
-    figure, (axes,) = stacked_axes(width, min(3.4, 0.66 * width), 1, [text for _, text, _ in ends], left=44)
+    figure, axes = single_panel(width, min(3.4, 0.66 * width), ends)
     if solved is not None:
         axes.axhline(solved, color=MUTED, linewidth=0.9, dashes=(4, 3))
     for name, (steps, quartiles) in curves.items():
@@ -72,6 +71,11 @@ def last_values(comparison: Comparison, curves: Mapping[str, Table]) -> list[tup
     """Labels at the right end of curves: name and last median."""
     lasts = {name: float(quartiles[1, -1]) for name, quartiles in curves.items()}
     return [(y, f"{short(name, NAME)} {number(y)}", colour_of(comparison, name)) for name, y in lasts.items()]
+
+
+def single_panel(width: float, height: float, ends: Sequence[tuple[float, str, str]]) -> tuple[Any, Any]:
+    figure, (axes,) = stacked_axes(width, height, 1, [text for _, text, _ in ends], left=44)
+    return figure, axes
 
 
 def draw_band(axes: Any, x: Table, quartiles: Table, colour: str, dash: Any = "-") -> None:
@@ -95,7 +99,7 @@ def draw_overall(comparison: Comparison, width: float) -> Any:
     curves = overall_curves(comparison)
     x = np.linspace(0, 1, LEVELS)
     ends = last_values(comparison, curves)
-    figure, (axes,) = stacked_axes(width, min(3.4, 0.66 * width), 1, [text for _, text, _ in ends], left=44)
+    figure, axes = single_panel(width, min(3.4, 0.66 * width), ends)
     for name, quartiles in curves.items():
         draw_band(axes, x, quartiles, colour_of(comparison, name), dash_of(comparison, name))
     axes.set_xlim(0, 1)
@@ -174,7 +178,7 @@ def draw_profile(comparison: Comparison, levels: Table, profiles: Mapping[str, T
     colours = {name: colour_of(comparison, name) for name in profiles}
     middle = len(levels) // 2
     ends = [(bands[1, middle], short(name, NAME), colours[name]) for name, bands in profiles.items()]
-    figure, (axes,) = stacked_axes(width, min(3.2, 0.62 * width), 1, [text for _, text, _ in ends], left=44)
+    figure, axes = single_panel(width, min(3.2, 0.62 * width), ends)
     for name, bands in profiles.items():
         draw_band(axes, levels, bands, colours[name], dash_of(comparison, name))
     axes.axvline(1.0, color=MUTED, linewidth=0.9, dashes=(4, 3))
@@ -196,19 +200,17 @@ def profile_lines(comparison: Comparison, repetitions: int = 2000) -> tuple[Tabl
     levels = np.linspace(min(0.0, float(everything.min())), max(1.05, float(everything.max())), LEVELS)
     lines = {}
     for name, (table, strata) in tables.items():
-        value = st.performance_profile(table, levels)
-        samples = st.bootstrap(
-            lambda drawn: st.performance_profile(drawn, levels), table, strata=strata, repetitions=repetitions
-        )
+        above = partial(st.performance_profile, levels=levels)
+        samples = st.bootstrap(above, table, strata=strata, repetitions=repetitions)
         low, high = np.quantile(samples, [0.025, 0.975], axis=0)
-        lines[name] = np.stack([low, value, high])
+        lines[name] = np.stack([low, above(table), high])
     return levels, lines
 
 
 def draw_improvement(comparison: Comparison, width: float) -> Any:
     """The probability that a run of the first algorithm beats a run of the second."""
     names = [f"{short(duel.ours, 16)} > {short(duel.theirs, 16)}" for duel in comparison.duels]
-    figure, (axes,) = pair_panel(width, names)
+    figure, axes = pair_panel(width, names)
     axes.axvline(0.5, color=MUTED, linewidth=0.9, dashes=(4, 3))
     for row, duel in enumerate(comparison.duels):
         mark_interval(axes, row, duel.improvement, colour_of(comparison, duel.ours))
@@ -220,7 +222,7 @@ def draw_improvement(comparison: Comparison, width: float) -> Any:
 def draw_differences(comparison: Comparison, width: float) -> Any:
     """Paired differences of the final scores; grey ones may not be claimed."""
     names = [f"{short(duel.ours, 16)} − {short(duel.theirs, 16)}" for duel in comparison.duels]
-    figure, (axes,) = pair_panel(width, names)
+    figure, axes = pair_panel(width, names)
     axes.axvline(0, color=MUTED, linewidth=0.9, dashes=(4, 3))
     for row, duel in enumerate(comparison.duels):
         better = duel.ours if duel.final.interval.value > 0 else duel.theirs
@@ -232,16 +234,15 @@ def draw_differences(comparison: Comparison, width: float) -> Any:
     return figure
 
 
-def pair_panel(width: float, names: Sequence[str], row: float = 21) -> tuple[Any, list[Any]]:
+def pair_panel(width: float, names: Sequence[str], row: float = 21) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     # About 5.2 points per character.
     left = 16 + 5.2 * max(len(name) for name in names)
     wide, high = 72 * width, 62 + row * len(names)
     figure = Figure(figsize=(width, high / 72))
-    axes = figure.subplots(1, 1)
     figure.subplots_adjust(min(left / wide, 0.6), 28 / high, 1 - 14 / wide, 1 - 22 / high)
-    return figure, [axes]
+    return figure, figure.subplots(1, 1)
 
 
 def finish_pairs(axes: Any, names: Sequence[str], title: str) -> None:
@@ -261,7 +262,7 @@ def draw_survival(comparison: Comparison, task: str, width: float) -> Any:
         (1 - s.shares[-1], f"{short(name, NAME)} {s.solved} of {s.runs}", colour_of(comparison, name))
         for name, s in found.items()
     ]
-    figure, (axes,) = stacked_axes(width, min(3.0, 0.6 * width), 1, [text for _, text, _ in ends], left=44)
+    figure, axes = single_panel(width, min(3.0, 0.6 * width), ends)
     for name, survival in found.items():
         # The last step of the curve extends to the end of the axis.
         times = [*survival.times, comparison.horizons[task]]
@@ -280,7 +281,7 @@ def draw_tasks(comparison: Comparison, width: float) -> Any:
     """Every task's final scores, algorithm by algorithm: do all tasks contribute to the average?"""
     rows = task_rows(comparison)
     names = [short(algorithm or task, NAME) for task, algorithm, _ in rows]
-    figure, (axes,) = pair_panel(width, names, 15)
+    figure, axes = pair_panel(width, names, 15)
     for row, (_, algorithm, scores) in enumerate(rows):
         if algorithm:
             value, low, high = np.quantile(scores, [0.5, 0.25, 0.75])

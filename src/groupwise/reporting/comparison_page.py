@@ -18,7 +18,7 @@ from groupwise.reporting.canvas import render_kinds
 from groupwise.reporting.comparison import Comparison, Duel, Standing, signed
 from groupwise.reporting.comparison_table import cautions
 from groupwise.reporting.figures import Picture, csv_text
-from groupwise.reporting.page import WIDE, details, figure, whole_page
+from groupwise.reporting.page import WIDE, details, facts_list, figure, whole_page
 from groupwise.reporting.statistics import Interval
 from groupwise.reporting.text import duration
 from groupwise.training.formatting import number
@@ -289,8 +289,7 @@ def facts(comparison: Comparison) -> str:
         "Failed": str(len(comparison.failures)) if comparison.failures else "",
         "Training time": duration(sum(course.wall_seconds for course in comparison.courses)),
     }
-    rows = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in values.items() if v)
-    return f"<dl class=facts>{rows}</dl>"
+    return facts_list(values)
 
 
 def hints(words: Sequence[str]) -> str:
@@ -366,9 +365,8 @@ def settings_section(extras: Extras) -> str:
     differing = [[key, *values] for key, values in table_of.items() if len(set(values)) > 1]
     same = [(key, values[0]) for key, values in table_of.items() if len(set(values)) == 1]
     table = html_table(("", *flat), differing) if differing else "<p>They are the same.</p>" if len(flat) > 1 else ""
-    command = (
-        f"<h3>Repeat the comparison</h3><pre><code>{escape(extras.command)}</code></pre>" if extras.command else ""
-    )
+    again = f"<h3>Repeat the comparison</h3><pre><code>{escape(extras.command)}</code></pre>"
+    command = again if extras.command else ""
     body = table + details("Shared settings", same) + command
     return f"<section><h2>Settings that differ</h2>{body}</section>" if body else ""
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -54,8 +54,7 @@ def watch(
     history = History.of(earlier)
     console = console or Console()
     tolerate_any_text(console.file)
-    display = _display(console, history, json, quiet)
-    with display:
+    with _display(console, history, json, quiet) as display:
         for event in events:
             with display.lock:
                 history.add(event)
@@ -71,14 +70,12 @@ class Silent:
         self.lock = threading.Lock()
         self._gone = False
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *reason: object) -> None:
-        return None
+    def __exit__(self, *reason: object) -> None: ...
 
-    def show(self, event: Event) -> None:
-        return None
+    def show(self, event: Event) -> None: ...
 
     def _say(self, console: Console, text: Text | None) -> None:
         if text is not None and not self._gone:
@@ -151,7 +148,7 @@ class Animated(Silent):
         self._began, self._first_step = time.monotonic(), -1
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4)
 
-    def __enter__(self) -> Animated:
+    def __enter__(self) -> Self:
         with self._reader(self._console.file):
             self._live.start()
         return self

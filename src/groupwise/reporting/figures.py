@@ -11,22 +11,7 @@ from typing import Any
 
 from groupwise.errors import ConfigError
 from groupwise.files import disk
-from groupwise.reporting.canvas import (
-    BLUE,
-    COLOURS,
-    MANY,
-    MUTED,
-    ORANGE,
-    RULE,
-    Draw,
-    draw_line,
-    finish,
-    label_ends,
-    limit,
-    render,
-    stacked_axes,
-    thin,
-)
+from groupwise.reporting import canvas
 from groupwise.reporting.charts import GROUPS_ONLY, HEALTH, PHASES, SUPERVISED, Chart, Panel
 from groupwise.reporting.history import History, Series
 from groupwise.reporting.text import short
@@ -38,18 +23,18 @@ def draw_learning(history: History, width: float) -> Any:
     reward, tests = history.series("reward/mean"), history.series("eval/reward_mean")
     # Drawn as a dashed line if the run has one.
     target = finite(history.setting("training.target_reward"))
-    found = (("training", reward[1], BLUE), ("evaluation", tests[1], ORANGE))
+    found = (("training", reward[1], canvas.BLUE), ("evaluation", tests[1], canvas.ORANGE))
     labels = [(values[-1], f"{name} {number(values[-1])}", colour) for name, values, colour in found if values]
     if target is not None:
-        labels.append((target, f"target {number(target)}", MUTED))
-    figure, (axes,) = stacked_axes(width, min(3.4, 0.62 * width), 1, [text for _, text, _ in labels])
+        labels.append((target, f"target {number(target)}", canvas.MUTED))
+    figure, (axes,) = canvas.stacked_axes(width, min(3.4, 0.62 * width), 1, [text for _, text, _ in labels])
     _band(axes, history)
-    draw_line(axes, reward, BLUE)
-    axes.plot(*tests, color=ORANGE, marker="o", markersize=4.5, linewidth=1, zorder=3, clip_on=False)
+    canvas.draw_line(axes, reward, canvas.BLUE)
+    axes.plot(*tests, color=canvas.ORANGE, marker="o", markersize=4.5, linewidth=1, zorder=3, clip_on=False)
     if target is not None:
-        axes.axhline(target, color=MUTED, linewidth=0.9, dashes=(4, 3))
-    finish(axes, "reward", _span(history))
-    label_ends(axes, labels)
+        axes.axhline(target, color=canvas.MUTED, linewidth=0.9, dashes=(4, 3))
+    canvas.finish(axes, "reward", _span(history))
+    canvas.label_ends(axes, labels)
     return figure
 
 
@@ -60,27 +45,27 @@ def _band(axes: Any, history: History) -> None:
     steps = [step for step in mean if step in std]
     lower = [max(mean[s] - std[s], low.get(s, mean[s] - std[s])) for s in steps]
     upper = [min(mean[s] + std[s], high.get(s, mean[s] + std[s])) for s in steps]
-    xs, lows = thin((steps, lower))
-    axes.fill_between(xs, lows, thin((steps, upper))[1], color=BLUE, alpha=0.15, linewidth=0)
+    xs, lows = canvas.thin((steps, lower))
+    axes.fill_between(xs, lows, canvas.thin((steps, upper))[1], color=canvas.BLUE, alpha=0.15, linewidth=0)
 
 
 def draw_panels(history: History, panels: Sequence[Panel], width: float) -> Any:
     ends = [_ends(history, panel) for panel in panels]
     height = 0.95 + 1.05 * len(panels)
-    figure, axes = stacked_axes(width, height, len(panels), [text for end in ends for _, text, _ in end])
+    figure, axes = canvas.stacked_axes(width, height, len(panels), [text for end in ends for _, text, _ in end])
     for i, panel in enumerate(panels):
-        for (name, _), colour in zip(panel.lines, COLOURS, strict=False):
-            draw_line(axes[i], history.series(name), colour)
-        limit(axes[i], panel)
-        finish(axes[i], panel.title, _span(history), bottom=i == len(panels) - 1)
-        label_ends(axes[i], ends[i])
+        for (name, _), colour in zip(panel.lines, canvas.COLOURS, strict=False):
+            canvas.draw_line(axes[i], history.series(name), colour)
+        canvas.limit(axes[i], panel)
+        canvas.finish(axes[i], panel.title, _span(history), bottom=i == len(panels) - 1)
+        canvas.label_ends(axes[i], ends[i])
     return figure
 
 
 def _ends(history: History, panel: Panel) -> list[tuple[float, str, str]]:
     """Labels at the right end of a panel's lines: name and last value."""
     ends = []
-    for (name, label), colour in zip(panel.lines, COLOURS, strict=False):
+    for (name, label), colour in zip(panel.lines, canvas.COLOURS, strict=False):
         value = history.series(name)[1][-1]
         ends.append((value, f"{label} {percent(value) if panel.percent else number(value)}".strip(), colour))
     return ends
@@ -90,20 +75,20 @@ def draw_phases(history: History, width: float) -> Any:
     columns = [dict(zip(*history.series(f"timing/{phase}"), strict=True)) for phase in PHASES]
     # A phase may be missing from some steps; it then took no time.
     steps = sorted(set[int]().union(*columns))
-    layers = [thin((steps, [column.get(step, 0.0) for step in steps])) for column in columns]
+    layers = [canvas.thin((steps, [column.get(step, 0.0) for step in steps])) for column in columns]
     totals = [sum(values) for _, values in layers]
     names = [f"{phase} {percent(t / (sum(totals) or 1))}" for phase, t in zip(PHASES, totals, strict=True)]
-    figure, (axes,) = stacked_axes(width, 2.0, 1, names)
+    figure, (axes,) = canvas.stacked_axes(width, 2.0, 1, names)
     heights = _stack(axes, layers)
     # One slow step, such as a warm-up, must not flatten the others: the axis ends at the 98th percentile.
     top = 1.12 * (sorted(heights)[int(0.98 * (len(heights) - 1))] or 1)
     axes.set_ylim(0, top)
     if max(heights) > top:
-        axes.set_title(f"peak {number(max(heights))} s", loc="right", fontsize=8, color=MUTED, pad=5)
-    finish(axes, "seconds", _span(history))
+        axes.set_title(f"peak {number(max(heights))} s", loc="right", fontsize=8, color=canvas.MUTED, pad=5)
+    canvas.finish(axes, "seconds", _span(history))
     ends = [sum(values[-1] for _, values in layers[:i]) + layers[i][1][-1] / 2 for i in range(len(layers))]
     seen = [total >= 0.01 * sum(totals) for total in totals]
-    label_ends(axes, list(compress(zip(ends, names, COLOURS, strict=False), seen)))
+    canvas.label_ends(axes, list(compress(zip(ends, names, canvas.COLOURS, strict=False), seen)))
     return figure
 
 
@@ -111,7 +96,7 @@ def _stack(axes: Any, layers: Sequence[Series]) -> list[float]:
     """Draw stacked areas, or bars if there are too few steps, and return the heights."""
     steps = layers[0][0]
     heights = [0.0] * len(steps)
-    for (_, values), colour in zip(layers, COLOURS, strict=False):
+    for (_, values), colour in zip(layers, canvas.COLOURS, strict=False):
         tops = [low + value for low, value in zip(heights, values, strict=True)]
         if len(steps) < 3:
             axes.bar(steps, values, 0.5, heights, color=colour)
@@ -145,7 +130,7 @@ def draw_group(rows: Sequence[Mapping[str, Any]], width: float) -> Any:
     for i, row in enumerate(rows):
         if scores[i] is None:
             reason = short(str(row.get("failure") or "no score"), 26)
-            style = {"va": "center", "color": MUTED, "fontsize": 8}
+            style = {"va": "center", "color": canvas.MUTED, "fontsize": 8}
             left.annotate(reason, (0, i), (4, 0), "data", "offset points", **style)
     return figure
 
@@ -155,11 +140,11 @@ def _bars(axes: Any, values: Sequence[float | None], title: str) -> None:
 
     for i, value in enumerate(values):
         if value is not None:
-            axes.barh(i, value, height=0.62, color=BLUE if value >= 0 else ORANGE)
-    axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.grid(axis="x", color=RULE)
+            axes.barh(i, value, height=0.62, color=canvas.BLUE if value >= 0 else canvas.ORANGE)
+    axes.axvline(0, color=canvas.MUTED, linewidth=0.8)
+    axes.grid(axis="x", color=canvas.RULE)
     axes.grid(visible=False, axis="y")
-    axes.set_title(title, loc="left", fontsize=9, color=MUTED, pad=5)
+    axes.set_title(title, loc="left", fontsize=9, color=canvas.MUTED, pad=5)
     size = 1.1 * max((abs(value) for value in values if value is not None), default=0) or 1.0
     axes.set_xlim(-size, size)
     axes.xaxis.set_major_locator(MaxNLocator(4, symmetric=True))
@@ -185,7 +170,7 @@ class Picture:
     caption: str
     alt: str
     csv: str
-    draw: Draw
+    draw: canvas.Draw
 
 
 def pictures(history: History) -> list[Picture]:
@@ -218,7 +203,7 @@ def _judged_by(history: History) -> Chart:
 
 
 def _parts(history: History) -> Chart:
-    names = [name for name in history.names() if name.startswith("reward/part/")][: len(COLOURS)]
+    names = [name for name in history.names() if name.startswith("reward/part/")][: len(canvas.COLOURS)]
     # A single part would be the reward itself.
     lines = tuple((n, short(n.removeprefix("reward/part/"), 14)) for n in names) if len(names) > 1 else ()
     caption = "The parts of the reward, each averaged over the step's attempts."
@@ -309,7 +294,7 @@ def plot_runs(run_dirs: Sequence[Path], metric: str, out: Path) -> Path:
     shown = [history for history in histories if history.series(metric)[0]]
     if not shown:
         raise ConfigError(_no_such_metric(metric, histories), field="metric", hint=_near(metric, histories))
-    content = render(lambda width: _draw_runs(shown, metric, width), 8.0, kind)
+    content = canvas.render(lambda width: _draw_runs(shown, metric, width), 8.0, kind)
     with disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(content)
@@ -320,16 +305,16 @@ def _draw_runs(histories: Sequence[History], metric: str, width: float) -> Any:
     shares = metric.endswith("_share") or metric.startswith("policy/clip")
     lines = [history.series(metric) for history in histories]
     ends = [steps[-1] for steps, _ in lines]
-    colours = [MANY[i % len(MANY)] for i in range(len(lines))]
+    colours = [canvas.MANY[i % len(canvas.MANY)] for i in range(len(lines))]
     values = [percent(values[-1]) if shares else number(values[-1]) for _, values in lines]
     names = [f"{short(history.run, 28)} {value}" for history, value in zip(histories, values, strict=True)]
-    figure, (axes,) = stacked_axes(width, 4.2, 1, names)
+    figure, (axes,) = canvas.stacked_axes(width, 4.2, 1, names)
     for i, (series, colour) in enumerate(zip(lines, colours, strict=True)):
-        draw_line(axes, series, colour, linestyle=("-", "--", ":")[i // len(MANY) % 3])
+        canvas.draw_line(axes, series, colour, linestyle=("-", "--", ":")[i // len(canvas.MANY) % 3])
         axes.plot([ends[i], max(ends)], [series[1][-1]] * 2, color=colour, linewidth=0.6, alpha=0.4)
-    limit(axes, Panel(metric, (), percent=shares))
-    finish(axes, metric, (min(steps[0] for steps, _ in lines), max(ends)))
-    label_ends(axes, [(line[1][-1], name, c) for line, name, c in zip(lines, names, colours, strict=True)])
+    canvas.limit(axes, Panel(metric, (), percent=shares))
+    canvas.finish(axes, metric, (min(steps[0] for steps, _ in lines), max(ends)))
+    canvas.label_ends(axes, [(line[1][-1], name, c) for line, name, c in zip(lines, names, colours, strict=True)])
     return figure
 
 

@@ -1,7 +1,7 @@
 """The pieces of every page: the frame, figures with their data, collapsible tables."""
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 
@@ -36,6 +36,12 @@ def figure(picture: Picture, wide: bool = False, drawn: bytes | None = None) -> 
         f'<a download="{picture.name}.csv" href="data:text/csv;charset=utf-8;base64,{data}">Data (CSV)</a>'
         "</figcaption></figure>"
     )
+
+
+def facts_list(values: Mapping[str, str]) -> str:
+    """Names and values side by side; empty values are left out."""
+    rows = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in values.items() if v)
+    return f"<dl class=facts>{rows}</dl>"
 
 
 def details(title: str, values: Iterable[tuple[str, str]], state: str = "") -> str:

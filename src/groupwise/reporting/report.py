@@ -18,7 +18,7 @@ from groupwise.files import write_atomic
 from groupwise.reporting.figures import Picture, pictures
 from groupwise.reporting.group import evenly, group_picture, last_group
 from groupwise.reporting.history import History
-from groupwise.reporting.page import details, figure, whole_page
+from groupwise.reporting.page import details, facts_list, figure, whole_page
 from groupwise.reporting.summary import ending
 from groupwise.reporting.text import capital, duration
 from groupwise.reporting.verdict import advice, method, subject, verdict
@@ -78,8 +78,7 @@ def _facts(history: History) -> str:
         "Attempts": "" if attempts is None else f"{attempts:,.0f}",
         "Best evaluation": f"{number(best[0])} at step {best[1]}" if best else "",
     }
-    rows = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in facts.items() if v)
-    return f"<dl class=facts>{rows}</dl>"
+    return facts_list(facts)
 
 
 def _errors(history: History) -> str:
@@ -105,9 +104,8 @@ def _samples(history: History) -> str:
         f"{''.join(_answer(answers[step].get(prompt)) for step in steps)}</tr>"
         for prompt, sample in answers[steps[-1]].items()
     )
-    head = "".join(
-        f"<th scope=col>{name}</th>" for name in ("Question", "Right answer", *(f"Step {step}" for step in steps))
-    )
+    names = ("Question", "Right answer", *(f"Step {step}" for step in steps))
+    head = "".join(f"<th scope=col>{name}</th>" for name in names)
     return (
         f"<section><h2>What it answered{', before and after' if len(steps) > 1 else ''}</h2>"
         "<p>Greedy answers to the first held-out tasks; not hand-picked.</p>"
@@ -125,10 +123,8 @@ def _answer(sample: Sample | None) -> str:
 
 
 def _advice(history: History) -> str:
-    hints = "".join(
-        f"<li><span class=step>step {step}</span> {escape(str(hint.get('message', '')))}</li>"
-        for step, hint in history.hints
-    )
+    said = [(step, escape(str(hint.get("message", "")))) for step, hint in history.hints]
+    hints = "".join(f"<li><span class=step>step {step}</span> {message}</li>" for step, message in said)
     calm = "Nothing suspicious." if history.step > WARMUP else "Too few steps to judge."
     hints = f"<ul class=hints>{hints}</ul>" if hints else f"<p>{calm}</p>"
     tips = "".join(f"<li>{escape(tip)}</li>" for tip in advice(history))
@@ -210,8 +206,7 @@ def _again(history: History, run_dir: Path) -> str:
         "Resume from the last checkpoint": f"groupwise resume {folder}{longer}",
         "Repeat the run": f"groupwise train {shlex.quote(str(run_dir / 'config.toml'))} --set run.run_name=null",
     }
-    blocks = (f"<h3>{k}</h3><pre><code>{escape(v)}</code></pre>" for k, v in commands.items() if v)
-    rows = "".join(blocks)
+    rows = "".join(f"<h3>{k}</h3><pre><code>{escape(v)}</code></pre>" for k, v in commands.items() if v)
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     version = escape(str(history.env.get("groupwise") or ""))
     return (

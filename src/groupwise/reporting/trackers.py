@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Protocol
 
 from groupwise.errors import ConfigError, MissingExtra
@@ -64,12 +65,9 @@ class GuardedTracker:
             getattr(self._exporter, method)(*arguments)
         except Exception as error:
             self._exporter = None
-            logger.warning(
-                "The %s export failed (%s: %s) and was switched off. The run continues, and its event log is complete.",
-                self._name,
-                type(error).__name__,
-                error,
-            )
+            what = "The %s export failed (%s: %s) and was switched off."
+            words = f"{what} The run continues, and its event log is complete."
+            logger.warning(words, self._name, type(error).__name__, error)
 
 
 class TensorBoard:
@@ -104,7 +102,8 @@ class TensorBoard:
         start = self._event.SessionLog(status=self._event.SessionLog.START)
         first = 0 if resumed is None else int(resumed) + 1
         self._writer.add_event(self._event.Event(wall_time=event.time, step=first, session_log=start))
-        self._write(event, [self._text("config", _code(self._config))])
+        # Indented, so that TensorBoard's Markdown shows it unchanged.
+        self._write(event, [self._text("config", indent(json.dumps(self._config, indent=2, default=str), "    "))])
 
     def _text(self, tag: str, text: str) -> Any:
         plugin = self._summary.SummaryMetadata.PluginData(plugin_name="text")
@@ -155,31 +154,22 @@ class WandB:
             for stale in (self._run_dir / "wandb").glob(f"offline-run-*-{self._id}"):
                 shutil.rmtree(stale)
         os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # else it prints an advertisement if openai is imported
+        settings = self._wandb.Settings(
+            console="off", silent=True, quiet=True, disable_git=True, disable_code=True, save_code=False,
+            x_disable_stats=True, x_save_requirements=False,
+        )  # fmt: skip
         self._run = self._wandb.init(
-            project="groupwise",
-            id=self._id,
-            name=self._run_dir.name,
-            dir=str(self._run_dir),
-            config=dict(self._config),
-            mode=self._mode,
-            resume="allow" if self._mode == "online" else None,
-            reinit="create_new",
-            settings=self._wandb.Settings(
-                console="off", silent=True, quiet=True, disable_git=True, disable_code=True, save_code=False,
-                x_disable_stats=True, x_save_requirements=False,
-            ),
+            project="groupwise", id=self._id, name=self._run_dir.name, dir=str(self._run_dir), mode=self._mode,
+            config=dict(self._config), resume="allow" if self._mode == "online" else None, reinit="create_new",
+            settings=settings,
         )  # fmt: skip
         if resumed is not None and self._mode == "offline":
-            self._replay(int(resumed))
-
-    def _replay(self, last_step: int) -> None:
-        for kept in read_events(self._run_dir / "events.jsonl"):
-            if kept.step <= last_step:
-                self._log(kept)
+            for kept in read_events(self._run_dir / "events.jsonl"):
+                if kept.step <= int(resumed):
+                    self._log(kept)
 
     def _log(self, event: Event) -> None:
-        values = dict(scalars(event))
-        if values:
+        if values := dict(scalars(event)):
             self._run.log(values, step=event.step)
 
     def close(self) -> None:
@@ -202,14 +192,5 @@ def scalars(event: Event) -> Iterator[tuple[str, float]]:
 
 
 def _missing(product: str, package: str) -> MissingExtra:
-    return MissingExtra(
-        f"report_to includes {product}, but the package {package!r} is not installed",
-        hint="pip install 'groupwise[tracking]'",
-        field="run.report_to",
-    )
-
-
-def _code(config: Mapping[str, Any]) -> str:
-    """The configuration, indented so that TensorBoard's Markdown shows it unchanged."""
-    text = json.dumps(config, indent=2, default=str)
-    return "\n".join(f"    {line}" for line in text.splitlines())
+    message = f"report_to includes {product}, but the package {package!r} is not installed"
+    return MissingExtra(message, hint="pip install 'groupwise[tracking]'", field="run.report_to")
