@@ -50,7 +50,7 @@ def lay_out(inputs: Tensors) -> BatchLayout:
     if missing:
         raise ContractError(f"a language policy needs the inputs {', '.join(INPUTS)}; {missing[0]} is missing")
     ids, attention, action = inputs["input_ids"], inputs["attention_mask"].bool(), inputs["action_mask"].bool()
-    order, closed = _close_up(ids, attention)
+    order, closed = _moved_to_front(ids, attention)
     rows, columns = action.gather(1, order).nonzero(as_tuple=True)
     if bool((action & ~attention).any()):
         raise ContractError("action_mask marks padding; every action must also be in attention_mask")
@@ -67,12 +67,12 @@ def lay_out(inputs: Tensors) -> BatchLayout:
 def close_up(ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
     """Rows with their tokens in front, cut to the longest, and the column each token came from: both [B, W]."""
     attention = attention_mask.bool()
-    order, closed = _close_up(ids, attention)
+    order, closed = _moved_to_front(ids, attention)
     width = max(1, int(attention.sum(1).max()))
     return closed[:, :width], order[:, :width]
 
 
-def _close_up(ids: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
+def _moved_to_front(ids: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
     # A stable sort of "is padding" moves the tokens to the front and keeps their order.
     order = torch.argsort((~attention).to(torch.uint8), dim=1, stable=True)
     # Padding may be any number, even outside the vocabulary; every model has a token 0.
@@ -114,21 +114,17 @@ class SharedPrompts:
         there = place >= 0
         # Prompts of equal length need no mask, and kernels are faster without one.
         ragged = not bool(there.all())
-        cache = decoder(
-            input_ids=self.prompts,
-            attention_mask=there.long() if ragged else None,
-            position_ids=place.clamp(min=0),
-            use_cache=True,
-        ).past_key_values
+        mask = there.long() if ragged else None
+        positions = place.clamp(min=0)
+        read = decoder(input_ids=self.prompts, attention_mask=mask, position_ids=positions, use_cache=True)
+        cache = read.past_key_values
         # Each row gets its prompt's keys and values: reorder_cache selects rows, and a row may be selected often.
         cache.reorder_cache(self.group)
         seen = torch.cat((there[self.group], torch.ones_like(self.rests, dtype=torch.bool)), 1)
+        mask = seen.long() if ragged else None
+        positions = self.start[:, None] + torch.arange(self.rests.shape[1], device=device)
         states: Tensor = decoder(
-            input_ids=self.rests,
-            attention_mask=seen.long() if ragged else None,
-            position_ids=self.start[:, None] + torch.arange(self.rests.shape[1], device=device),
-            past_key_values=cache,
-            use_cache=True,
+            input_ids=self.rests, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
         ).last_hidden_state
         return states
 
@@ -140,7 +136,10 @@ def share_prompts(layout: BatchLayout, most: float | None = None) -> SharedPromp
     `most` is the number of tokens at which sharing begins to pay.
     """
     rows, width = layout.ids.shape
-    most = worthwhile(layout) if most is None else most
+    if most is None:
+        tokens = layout.ids.numel()
+        least = 0 if layout.ids.device.type == "cpu" else LEAST_TOKENS_ON_GPU
+        most = tokens - max(LEAST_SAVED * tokens, least)
     # start: the column of the token before each row's first action; last: before its last one.
     start = layout.before.new_full((rows,), width).scatter_reduce(0, layout.rows, layout.before, "amin")
     # A row without actions is all prompt, and nothing of it is wanted.
@@ -168,17 +167,8 @@ def share_beginning(layout: BatchLayout, longest: int, most: float) -> SharedPro
     rests = layout.ids[:, common:]
     if common == 0 or common + rests.numel() > most:
         return None
-    rows = len(layout.ids)
-    return SharedPrompts(
-        layout.ids[:1, :common], rests, layout.rows.new_zeros(rows), layout.rows.new_full((rows,), common)
-    )
-
-
-def worthwhile(layout: BatchLayout) -> float:
-    """The largest number of tokens left at which sharing pays."""
-    tokens = layout.ids.numel()
-    saved = LEAST_SAVED * tokens
-    return tokens - (saved if layout.ids.device.type == "cpu" else max(saved, LEAST_TOKENS_ON_GPU))
+    group = layout.rows.new_zeros(len(rests))
+    return SharedPrompts(layout.ids[:1, :common], rests, group, torch.full_like(group, common))
 
 
 def can_share(decoder: Any) -> bool:

@@ -209,9 +209,8 @@ class Batcher:
         for row, request in enumerate(self.rows.requests[first:], start=first):
             if request.params.repetition_penalty != 1:
                 if self.seen is None:
-                    self.seen = torch.zeros(
-                        self.slots, self.architecture.vocabulary, dtype=torch.bool, device=self.device
-                    )
+                    shape = self.slots, self.architecture.vocabulary
+                    self.seen = torch.zeros(shape, dtype=torch.bool, device=self.device)
                 self.seen[row] = False
                 self.seen[row, self._tensor(request.ids)] = True
 
@@ -222,16 +221,11 @@ class Batcher:
         failed = rows.not_finite(part)
         for row in (np.flatnonzero(stopped | full | failed) + part.start).tolist():
             at = row - part.start
-            outcomes[row] = (
-                self._not_finite(row)
-                if failed[at]
-                else rows.result(row, "stop" if stopped[at] else rows.requests[row].full_end)
-            )
+            end = "stop" if stopped[at] else rows.requests[row].full_end
+            outcomes[row] = self._not_finite(row) if failed[at] else rows.result(row, end)
         for row in rows.watched(part):
-            if row not in outcomes or not isinstance(outcomes[row], BaseException):
-                outcome = self._look(row)
-                if outcome is not None:
-                    outcomes[row] = outcome
+            if not isinstance(outcomes.get(row), BaseException) and (outcome := self._look(row)) is not None:
+                outcomes[row] = outcome
         return outcomes
 
     def _look(self, row: int) -> Sampled | BaseException | None:

@@ -41,12 +41,10 @@ class Cache:
         """Make room for this many rows of this many positions; stored keys and values stay."""
         if rows <= self.rows and length <= self.length:
             return
-        old = self.store
-        new = self._zeros(
-            _grown(self.rows, rows, FIRST_ROWS, self.max_rows),
-            _grown(self.length, length, FIRST_LENGTH, self.max_length),
-        )
-        new[:, :, : self.rows, :, : self.length] = old
+        rows = _grown(self.rows, rows, FIRST_ROWS, self.max_rows)
+        length = _grown(self.length, length, FIRST_LENGTH, self.max_length)
+        new = self._zeros(rows, length)
+        new[:, :, : self.rows, :, : self.length] = self.store
         self._use(new)
 
     def copy(self, source: Sequence[int], target: Sequence[int], length: int) -> None:

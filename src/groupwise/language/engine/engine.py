@@ -240,14 +240,11 @@ class Engine:
             raise ContractError(f"token {wrong} is not in the model's vocabulary of {self.vocabulary}", hint=hint)
         room = self.max_length - len(array)
         if room < 1:
-            raise ContractError(
-                f"the prompt has {len(array)} tokens, but max_length is {self.max_length}, including at least 1 token "
-                "of the answer",
-                hint="Shorten the prompt or raise max_length.",
-            )
-        limit = min(params.max_new_tokens, room)
-        stops = self._stop_strings(params.stop)
-        return GenerationRequest(array, params, seed, session=session, on_token=on_token, stops=stops, limit=limit)
+            limit = f"max_length is {self.max_length}, including at least 1 token of the answer"
+            hint = "Shorten the prompt or raise max_length."
+            raise ContractError(f"the prompt has {len(array)} tokens, but {limit}", hint=hint)
+        stops, new = self._stop_strings(params.stop), min(params.max_new_tokens, room)
+        return GenerationRequest(array, params, seed, session, on_token, stops, new)
 
     def _stop_strings(self, strings: tuple[str, ...]) -> StopStrings | None:
         if not strings:

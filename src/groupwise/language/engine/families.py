@@ -102,8 +102,10 @@ def _architecture(core: Any, config: Any, layers: Sequence[DecoderLayer], **part
 
 
 def _llama(core: Any, config: Any) -> Architecture:
-    """Llama, Mistral, Qwen2 and Qwen3: pre-norm, rotary, gated MLP; Qwen3 normalises queries and keys."""
-    body = core.model
+    """Llama, Mistral, Qwen2 and Qwen3: pre-norm, rotary, gated MLP; Qwen3 normalises queries and keys.
+
+    Gemma 1 too: its modules know that norms scale by 1 + weight, and that the embedding is scaled.
+    """
     layers = [
         DecoderLayer(
             attention_norm=layer.input_layernorm,
@@ -111,14 +113,9 @@ def _llama(core: Any, config: Any) -> Architecture:
             **_attention(layer.self_attn, config),
             **_gated(layer.mlp),
         )
-        for layer in body.layers
+        for layer in core.model.layers
     ]
     return _rotary_model(core, config, layers)
-
-
-def _gemma(core: Any, config: Any) -> Architecture:
-    """Gemma 1: as Llama, with norms scaled by 1 + weight and a scaled embedding (both known to the modules)."""
-    return _llama(core, config)
 
 
 def _gemma_sandwich(core: Any, config: Any) -> Architecture:
@@ -181,9 +178,7 @@ def _phi(core: Any, config: Any) -> Architecture:
         )
         for layer in core.model.layers
     ]
-    body = core.model
-    norm = body.final_layernorm
-    return _architecture(core, config, layers, embedding=body.embed_tokens, final_norm=norm, rotary=body.rotary_emb)
+    return _rotary_model(core, config, layers, norm="final_layernorm")
 
 
 def _gpt2(core: Any, config: Any) -> Architecture:
@@ -206,11 +201,12 @@ def _gpt2(core: Any, config: Any) -> Architecture:
     return _architecture(core, config, layers, embedding=body.wte, positions=body.wpe, final_norm=body.ln_f)
 
 
-def _rotary_model(core: Any, config: Any, layers: Sequence[DecoderLayer], **parts: Any) -> Architecture:
+def _rotary_model(
+    core: Any, config: Any, layers: Sequence[DecoderLayer], norm: str = "norm", **parts: Any
+) -> Architecture:
     body = core.model
-    return _architecture(
-        core, config, layers, embedding=body.embed_tokens, final_norm=body.norm, rotary=body.rotary_emb, **parts
-    )
+    ends = {"embedding": body.embed_tokens, "final_norm": getattr(body, norm), "rotary": body.rotary_emb}
+    return _architecture(core, config, layers, **ends, **parts)
 
 
 def _attention(attention: Any, config: Any) -> dict[str, Any]:
@@ -233,13 +229,8 @@ def _gated(mlp: Any) -> dict[str, Any]:
 
 
 FAMILIES: dict[str, Callable[[Any, Any], Architecture]] = {
-    "llama": _llama,
-    "mistral": _llama,
-    "qwen2": _llama,
-    "qwen3": _llama,
-    "gemma": _gemma,
-    "gemma2": _gemma_sandwich,
-    "gemma3_text": _gemma_sandwich,
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma"), _llama),
+    **dict.fromkeys(("gemma2", "gemma3_text"), _gemma_sandwich),
     "phi3": _phi3,
     "phi": _phi,
     "gpt2": _gpt2,

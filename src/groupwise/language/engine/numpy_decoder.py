@@ -26,6 +26,7 @@ Floats: TypeAlias = NDArray[np.float32]
 SLICE = 128
 # Multiplications up to which OpenBLAS reads matrices in place instead of packing them first.
 SMALL = 10**6
+NUMPY_2 = hasattr(np, "vecdot")
 
 
 def decoder(network: Network) -> NumpyDecoder | Network:
@@ -61,18 +62,10 @@ class NumpyRmsNorm:
         return x / size if self.weight is None else x * self.weight / size
 
 
-def _squares(x: Floats) -> Floats:
-    total: Floats = np.einsum("...i,...i->...", x, x)
+def squares(x: Floats) -> Floats:
+    # NumPy 2 has a faster way.
+    total: Floats = np.vecdot(x, x) if NUMPY_2 else np.einsum("...i,...i->...", x, x)
     return total
-
-
-def _dots(x: Floats) -> Floats:
-    total: Floats = np.vecdot(x, x)
-    return total
-
-
-# NumPy 2 has a faster one.
-squares = _dots if hasattr(np, "vecdot") else _squares
 
 
 class NumpyLinear:
@@ -165,7 +158,8 @@ class NumpyDecoder:
         angles = {kind: table[0].numpy() for kind, table in rotary.at(span - 1 if even else positions).items()}
         biases = {window: network.bias(positions, span, even, window) for window in network.windows}
         place = (slice(len(tokens)), slice(None), span - 1) if even else (rows.numpy(), slice(None), positions.numpy())
-        x = self._embed(tokens)
+        embedding = network.architecture.embedding
+        x: Floats = embedding(tokens).numpy() if self.table is None else self.table[tokens.numpy()]
         store = cache.store.numpy()
         # `RunningRows.not_finite` notices when tokens are chosen.
         with np.errstate(all="ignore"):
@@ -179,14 +173,6 @@ class NumpyDecoder:
                 inside = block.mlp(block.mlp_norm(x))
                 x += inside if block.after_mlp is None else block.after_mlp(inside)
             return torch.from_numpy(self.head(self.final_norm(x)))
-
-    def _embed(self, tokens: Tensor) -> Floats:
-        rows: Floats
-        if self.table is not None:
-            rows = self.table[tokens.numpy()]
-        else:
-            rows = self.network.architecture.embedding(tokens).numpy()
-        return rows
 
     def _qkv(self, block: NumpyLayer, h: Floats, angles: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
         """Queries, keys and values, [rows, heads, head_dim] each."""

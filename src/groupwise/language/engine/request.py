@@ -133,29 +133,24 @@ class StopStrings:
 OnToken: TypeAlias = Callable[[int, float], object]
 
 
+@dataclass(eq=False)
 class GenerationRequest:
     """A prompt and how to continue it, the future for the answer, and whether it is still wanted."""
 
-    def __init__(
-        self,
-        ids: NDArray[np.int64],
-        params: SamplingParams,
-        seed: int,
-        *,
-        session: Hashable | None = None,
-        on_token: OnToken | None = None,
-        stops: StopStrings | None = None,
-        limit: int,
-    ) -> None:
-        self.ids = ids
+    ids: NDArray[np.int64]
+    params: SamplingParams
+    seed: int
+    session: Hashable | None
+    on_token: OnToken | None
+    stops: StopStrings | None
+    # New tokens that fit: max_new_tokens, or fewer if the context ends first.
+    limit: int
+    cancelled: bool = False
+    future: Future[Sampled] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
         # Equal prompts have equal keys.
-        self.key = ids.tobytes()
-        self.params, self.seed, self.session, self.on_token = params, seed, session, on_token
-        self.stops = stops
-        # New tokens that fit: max_new_tokens, or fewer if the context ends first.
-        self.limit = limit
-        self.cancelled = False
-        self.future: Future[Sampled] = Future()
+        self.key = self.ids.tobytes()
 
     @property
     def full_end(self) -> EndOfText:
