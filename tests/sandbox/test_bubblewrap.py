@@ -397,7 +397,7 @@ def test_a_sandbox_dies_with_whoever_opened_it() -> None:
     )
     opener = subprocess.Popen([sys.executable, "-c", script])
     deadline = time.monotonic() + 100
-    # bubblewrap twice, the keeper and the code.
+    # bubblewrap twice, the dispatcher and the code.
     while len(inside := _descendants(opener.pid)) < 4 and time.monotonic() < deadline:
         time.sleep(0.02)
     opener.send_signal(signal.SIGKILL)

@@ -13,7 +13,8 @@ import pytest
 
 from groupwise.errors import ConfigError
 from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome
-from groupwise.sandbox.plain_data import PIECES, _Reader
+from groupwise.sandbox.limits import VALUE_PIECES
+from groupwise.sandbox.plain_data import _Reader
 
 pytest.importorskip("pydantic_monty")
 
@@ -201,7 +202,7 @@ def test_what_the_code_writes_down_fast_does_not_cost_us_long(sandbox: Monty) ->
     calls = "for i in range(100):\n    try:\n        f(x)\n    except TypeError:\n        pass\n"
     for values in (many, "x = [0] * 50_000\n", "x = 'y' * 1_900_000\n"):
         # A hundred calls of up to 300,000 pieces: what is read of them stays near the limit of one value.
-        assert pieces_read(lambda text=values: sandbox.run(text + calls, functions={"f": len})) < 2 * PIECES
+        assert pieces_read(lambda text=values: sandbox.run(text + calls, functions={"f": len})) < 2 * VALUE_PIECES
     assert sandbox.run("f([1] * 100)\nf([2] * 100)", functions={"f": sum}).value == 200
 
 

@@ -126,8 +126,9 @@ def group_advantages(
     advantages of groups with small but real differences; here `eps` decides what is real. TRL's std is the
     sample one.
     """
-    for name, value, choices in (("baseline", baseline, Baseline), ("scale", scale, Scale), ("std", std, Std)):
-        check_choice(name, value, get_args(choices))
+    check_choice("baseline", baseline, get_args(Baseline))
+    check_choice("scale", scale, get_args(Scale))
+    check_choice("std", std, get_args(Std))
     scored = _scored(rewards, group_ids, mask)
     resolution = _resolution(rewards.dtype, eps)
     values = rewards.double().where(scored, 0)
@@ -228,26 +229,20 @@ def turn_advantages(
     earned = paid.new_zeros(len(rewards), width).scatter_add(1, numbers, paid)
     # earned [B, K]: the reward of each turn; took_place [B, K]: whether the attempt had that many turns.
     took_place = torch.arange(width, device=rewards.device) <= last[:, None]
-    beyond = torch.where(took_place, earned - _mean_of_present(earned, took_place, group_ids), 0.0)
+    _, index = torch.unique(group_ids, return_inverse=True)
+    beyond = torch.where(took_place, earned - _mean_of_present(earned, took_place, index), 0.0)
     standing = group_advantages(paid.sum(1), group_ids, baseline=baseline, scale="none")
     # Now the row sums of `beyond` are the standing R_i − b_i.
     beyond[torch.arange(len(rewards)), last] += standing - beyond.sum(1)
     advantages = discounted_returns(beyond, took_place, gamma).gather(1, numbers)
-    return advantages.where(inside & _differs(standing, group_ids)[:, None], 0)
+    # Whether any attempt of the same group has a different standing, [B].
+    differs = (standing.new_zeros(int(index.max()) + 1).index_add(0, index, standing.abs()) > 0)[index]
+    return advantages.where(inside & differs[:, None], 0)
 
 
-def _mean_of_present(earned: Tensor, present: Tensor, group_ids: Tensor) -> Tensor:
-    """Each group's mean of every turn over the members that had one, [B, K]."""
-    _, index = torch.unique(group_ids, return_inverse=True)
-    size = int(index.max()) + 1
-    zeros = earned.new_zeros(size, earned.shape[1])
+def _mean_of_present(earned: Tensor, present: Tensor, index: Tensor) -> Tensor:
+    """Each group's mean of every turn over the members that had one, [B, K]; `index` [B] numbers the groups."""
+    zeros = earned.new_zeros(int(index.max()) + 1, earned.shape[1])
     total = zeros.index_add(0, index, earned.where(present, 0))
     count = zeros.index_add(0, index, present.to(earned.dtype))
     return (total / count.clamp(min=1))[index]
-
-
-def _differs(standing: Tensor, group_ids: Tensor) -> Tensor:
-    """Whether any attempt of the same group has a different standing, [B]."""
-    _, index = torch.unique(group_ids, return_inverse=True)
-    moved = standing.new_zeros(int(index.max()) + 1).index_add(0, index, standing.abs())
-    return (moved > 0)[index]

@@ -1,7 +1,7 @@
 """Staying near a reference (KL estimators and their coefficient) and keeping exploring (the entropy bonus)."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from groupwise.core.shapes import as_columns, check_choice, check_positive, check_rank, check_shape
 
 KlEstimator: TypeAlias = Literal["k1", "k2", "k3"]
-KL_ESTIMATORS: tuple[KlEstimator, ...] = ("k1", "k2", "k3")
+KL_ESTIMATORS: tuple[KlEstimator, ...] = get_args(KlEstimator)
 
 # exp(20) is 5e8: far outside any trust region, and still finite in float32.
 MAX_LOG_RATIO = 20.0

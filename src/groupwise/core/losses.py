@@ -78,7 +78,16 @@ def policy_loss(
     level = importance_level or rule.importance
     if unknown := [name for name in parameters if name not in rule.parameters]:
         raise ValueError(f"{loss_type} has no parameter {unknown[0]!r}; it has {', '.join(rule.parameters)}")
-    _check(logp, behavior_logp, advantages, mask, weights, keep, reference, denominator, level)
+    check_rank("logp", logp, 2)
+    row, table = tuple(logp.shape[:1]), tuple(logp.shape)
+    check_shape("behavior_logp", behavior_logp, table)
+    check_shape("mask", mask, table)
+    check_shape("reference.logp", None if reference is None else reference.logp, table)
+    check_shape("advantages", advantages, row, table)
+    check_shape("weights", weights, row, table)
+    check_shape("keep", keep, table, (*row, 1))
+    check_choice("importance_level", level, ("token", "sequence"))
+    check_positive("denominator", denominator)
     inside = mask.bool()
     # Padding may be anything, NaN included: it becomes 0 before the arithmetic, so that no gradient is NaN either.
     logp = torch.where(inside, at_least_float32(logp), 0)
@@ -108,32 +117,6 @@ def policy_loss(
         approx_kl=masked_mean(kl_estimate(behavior, logp), inside),
         reference_kl=None if kl is None else masked_mean(kl.detach(), inside),
     )
-
-
-def _check(
-    logp: Tensor,
-    behavior_logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    weights: Tensor | None,
-    keep: Tensor | None,
-    reference: ReferenceKl | None,
-    denominator: float | Tensor,
-    level: str,
-) -> None:
-    check_rank("logp", logp, 2)
-    rows, columns = logp.shape
-    for name, tensor in (
-        ("behavior_logp", behavior_logp),
-        ("mask", mask),
-        ("reference.logp", None if reference is None else reference.logp),
-    ):
-        check_shape(name, tensor, (rows, columns))
-    check_shape("advantages", advantages, (rows,), (rows, columns))
-    check_shape("weights", weights, (rows,), (rows, columns))
-    check_shape("keep", keep, (rows, columns), (rows, 1))
-    check_choice("importance_level", level, ("token", "sequence"))
-    check_positive("denominator", denominator)
 
 
 def _share(acted: Tensor | None, inside: Tensor, dtype: torch.dtype) -> Tensor:

@@ -10,11 +10,13 @@ There are two tiers. Open `monty.py` or `bubblewrap.py` first; in the order data
     monty               first tier: an interpreter without files or network, and the host functions code may call
     bubblewrap          second tier: full CPython in sandboxes of the Linux kernel, one per run or one per group
     bubblewrap_process  one such sandbox: how it starts, takes jobs and reports
-    machine, seccomp    what the second tier needs from this machine, and its system call filters
+    bubblewrap_command  what the second tier needs from this machine, and the command line of its wall
+    seccomp             its system call filters
     wire                plain data as bytes, and messages, between processes that do not trust each other
-    inside/             what is sent into a sandbox and runs there: the keeper, the judge and the code
+    inside/             what is sent into a sandbox and runs there: the dispatcher, the judge and the code
     plain_data          plain data is all that leaves a sandbox: what counts as plain, and a reader of literals
-    outcome             how a run may end, and what it may use
+    limits_and_outcomes how a run may end, and what its caller lets it use (`SandboxLimits`)
+    limits              every other number that bounds a run: memory, seconds, sizes of values and messages
 
 Where a machine cannot give a tier, opening it raises with the remedy; nothing falls back to running code in the open.
 """

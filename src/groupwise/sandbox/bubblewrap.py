@@ -115,18 +115,9 @@ class Bubblewrap:
             parts = list(threads.map(lambda lane: self._lane(jobs[lane::lanes], tests, limits), range(lanes)))
         return [parts[place % lanes][place // lanes] for place in range(len(codes))]
 
-    async def arun(
-        self,
-        code: str,
-        inputs: Mapping[str, Any] | None = None,
-        limits: SandboxLimits = SandboxLimits(),
-        *,
-        call: str = "",
-        tests: str = "",
-        stdin: str = "",
-    ) -> SandboxResult:
-        """`run` without blocking the event loop."""
-        return await asyncio.to_thread(self.run, code, inputs, limits, call=call, tests=tests, stdin=stdin)
+    async def arun(self, code: str, *args: Any, **options: Any) -> SandboxResult:
+        """`run`, with the same arguments, without blocking the event loop."""
+        return await asyncio.to_thread(self.run, code, *args, **options)
 
     def close(self) -> None:
         with self._lock:
@@ -206,10 +197,9 @@ def proved_interpreter() -> Interpreter:
     finally:
         cell.close()
     if ran.value != REFUSED:
-        raise ResourceError(
-            f"a bubblewrap sandbox on this machine refuses only {ran.value or 'nothing'} ({ran.message or 'it ran'})",
-            hint=f"It must refuse {', '.join(REFUSED)}. Do not run model-written code on this machine.",
-        )
+        found = f"refuses only {ran.value or 'nothing'} ({ran.message or 'it ran'})"
+        hint = f"It must refuse {', '.join(REFUSED)}. Do not run model-written code on this machine."
+        raise ResourceError(f"a bubblewrap sandbox on this machine {found}", hint=hint)
     return interpreter
 
 
@@ -231,8 +221,7 @@ def _job(
         "serve": bool(call or tests),
         "stdin": stdin,
         "seconds": float(limits.seconds),
-        "memory": int(limits.memory_mb) << 20,
         "output": int(limits.output_kb) << 10,
-        "processes": int(limits.processes),
+        "kernel_limits": limits.of_kernel(),
         "filter": code_filter(limits.processes),
     }

@@ -18,9 +18,10 @@ from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
 from groupwise.sandbox.bubblewrap_command import Interpreter, command
+from groupwise.sandbox.limits import REPORT, RUN_GRACE, START_PATIENCE, VALUE_PIECES
 from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult, readable
-from groupwise.sandbox.plain_data import PIECES, fault_of
-from groupwise.sandbox.seccomp import keeper_filter
+from groupwise.sandbox.plain_data import fault_of
+from groupwise.sandbox.seccomp import dispatcher_filter
 from groupwise.sandbox.wire import GONE, LAST, NEXT, WireError, dumps, loads
 from groupwise.workers import end_process
 
@@ -32,16 +33,10 @@ while len(data) < size:
 for name, code in marshal.loads(data):
     module = sys.modules[name] = type(sys)(name)
     exec(code, module.__dict__)
-module.keep()
+module.dispatch()
 """
-# Modules in the order in which they import one another; the last one has `keep`, which `BOOT` calls.
-PARTS = ("wire", "inside.program", "inside.remote", "inside.judge", "inside.keeper")
-# Seconds for a sandbox to start on a busy machine.
-PATIENCE = 30.0
-# Seconds beyond a run's own limit after which the sandbox is ended from outside.
-GRACE = 3.0
-# Most bytes of a report.
-REPORT = 24 << 20
+# Modules in the order in which they import one another; the last one has `dispatch`, which `BOOT` calls.
+PARTS = ("limits", "wire", "inside.program", "inside.remote", "inside.judge", "inside.dispatcher")
 # Pieces of a report besides the value, and some to spare, so that `fault_of` sees a value that is too large.
 AROUND = 10
 
@@ -55,19 +50,14 @@ class SandboxProcess:
 
     def __init__(self, interpreter: Interpreter) -> None:
         filter_fd, end = os.pipe()
-        os.write(end, keeper_filter())
+        os.write(end, dispatcher_filter())
         os.close(end)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
-                command(interpreter, filter_fd, BOOT),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                pass_fds=(filter_fd,),
-                env={},
-                bufsize=0,
-            )
+                command(interpreter, filter_fd, BOOT), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=self._errors, pass_fds=(filter_fd,), env={}, bufsize=0,
+            )  # fmt: skip
         finally:
             os.close(filter_fd)
         assert self._process.stdin is not None
@@ -82,15 +72,15 @@ class SandboxProcess:
         """Wait until it can take a job; raises if this machine does not allow sandboxes."""
         try:
             self._send(_program(interpreter.same_magic))
-            if self._frame(time.monotonic() + PATIENCE) != b"ready":
+            if self._frame(time.monotonic() + START_PATIENCE) != b"ready":
                 raise SandboxDied("it did not report that it is ready")
         except (SandboxDied, OSError, TimeoutError) as error:
-            said = self._said()
+            self._errors.seek(0)
+            said = self._errors.read(2000).decode(errors="replace").strip()
             self.close()
-            raise ResourceError(
-                f"a bubblewrap sandbox does not start on this machine: {said or error or 'no reason given'}",
-                hint="Unprivileged user namespaces must be allowed (sysctl user.max_user_namespaces, AppArmor).",
-            ) from None
+            message = f"a bubblewrap sandbox does not start on this machine: {said or error or 'no reason given'}"
+            hint = "Unprivileged user namespaces must be allowed (sysctl user.max_user_namespaces, AppArmor)."
+            raise ResourceError(message, hint=hint) from None
 
     def run(self, job: Mapping[str, Any], tests: str, limits: SandboxLimits, *, last: bool = False) -> SandboxResult:
         """Run one job; after the `last` one the sandbox ends."""
@@ -99,7 +89,7 @@ class SandboxProcess:
             self._write(LAST if last else NEXT)
             self._send(dumps(dict(job)))
             self._send(dumps(tests))
-            ran = _ran(self._frame(start + limits.seconds + GRACE))
+            ran = _ran(self._frame(start + limits.seconds + RUN_GRACE))
             if ran.seconds != GONE:
                 return ran
         except (SandboxDied, TimeoutError):
@@ -145,10 +135,6 @@ class SandboxProcess:
         del self._buffer[: 4 + size]
         return frame
 
-    def _said(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read(2000).decode(errors="replace").strip()
-
 
 @cache
 def _program(compiled: bool) -> bytes:
@@ -165,7 +151,7 @@ def _program(compiled: bool) -> bytes:
 def _ran(report: bytes) -> SandboxResult:
     """A report as a result. It comes from a sandbox, so only its form is trusted, and checked."""
     try:
-        outcome, message, seconds, value, stdout = loads(report, pieces=PIECES + AROUND)
+        outcome, message, seconds, value, stdout = loads(report, pieces=VALUE_PIECES + AROUND)
         words, printed = readable(str(message)), bytes(stdout).decode(errors="replace")
     except (WireError, TypeError, ValueError) as error:
         return SandboxResult(SandboxOutcome.WRONG, message=f"the value cannot be used: {error}")

@@ -5,9 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from groupwise.errors import ConfigError
-
-# Most characters of a message.
-LONGEST = 500
+from groupwise.sandbox import limits
 
 
 class SandboxOutcome(StrEnum):
@@ -45,10 +43,18 @@ class SandboxLimits:
             if not 0 < value < float("inf"):
                 raise ConfigError(f"limits.{name} is {value!r} but must be finite and above 0", field=f"limits.{name}")
 
+    def of_kernel(self) -> dict[str, int]:
+        """What the kernel enforces, by the names of its RLIMIT_… constants."""
+        memory = int(self.memory_mb) << 20
+        room = {"AS": memory + limits.PYTHON_ADDRESSES, "DATA": memory + limits.PYTHON_DATA}
+        time_and_files = {"CPU": int(self.seconds) + limits.PROCESSOR_GRACE, "FSIZE": 0, "NOFILE": limits.OPEN_FILES}
+        several = {"NPROC": int(self.processes) + limits.OTHER_PROCESSES} if self.processes > 1 else {}
+        return {**room, **time_and_files, **several}
+
 
 def readable(words: str) -> str:
     """A message from hostile code, shortened and without characters that could control a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in words[:LONGEST])
+    return "".join(letter if letter.isprintable() else " " for letter in words[: limits.LONGEST_MESSAGE])
 
 
 @dataclass(frozen=True, slots=True)

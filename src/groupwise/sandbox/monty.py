@@ -28,22 +28,24 @@ from typing import Any, TypeAlias
 from groupwise.errors import ConfigError, MissingExtra, ResourceError
 from groupwise.event_loop import EventLoop
 from groupwise.sandbox.bubblewrap_command import wall
+from groupwise.sandbox.limits import ARGUMENT_CHARACTERS, VALUE_PIECES
 from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult, readable
-from groupwise.sandbox.plain_data import PIECES, fault_of, read
-from groupwise.sandbox.seccomp import keeper_filter
+from groupwise.sandbox.plain_data import fault_of, read
+from groupwise.sandbox.seccomp import dispatcher_filter
 from groupwise.sandbox.source_code import called, last_expression, unusable
 
 
 @cache
 def walled_worker() -> str | None:
     """A script that starts a worker behind bubblewrap's wall; None if this machine cannot build one."""
-    program = os.environ.get("MONTY_BIN") or shutil.which("monty", path=_places())
+    places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+    program = os.environ.get("MONTY_BIN") or shutil.which("monty", path=places)
     if program is None:
         return None
     folder = tempfile.mkdtemp(prefix="groupwise-monty-")
     atexit.register(_removed, folder, os.getpid())
     script, rules = Path(folder) / "worker", Path(folder) / "filter"
-    rules.write_bytes(keeper_filter())
+    rules.write_bytes(dispatcher_filter())
     try:
         script.write_text(_script(os.path.realpath(program), str(rules)))
         os.chmod(folder, 0o755)
@@ -58,10 +60,6 @@ def _removed(folder: str, owner: int) -> None:
     # A forked child that exits must not delete its parent's script.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _places() -> str:
-    return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
 
 
 def _libraries() -> list[str]:
@@ -81,10 +79,6 @@ def _script(program: str, rules: str) -> str:
 Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
 
 
-# Of all arguments in a run together: reading them takes our time, not the code's.
-CHARACTERS = 20_000_000
-
-
 class HostCalls:
     """Host functions for one run. The code may catch what they raise, except an attempt to stop the program.
 
@@ -98,17 +92,13 @@ class HostCalls:
         self._submit = submit
         self._stop: BaseException | None = None
         self._key = f"_{secrets.token_hex(16)}"
-        self._pieces, self._characters = PIECES, CHARACTERS
+        self._pieces, self._characters = VALUE_PIECES, ARGUMENT_CHARACTERS
 
     def drive(self, session: Any, text: str, inputs: dict[str, Any], printed: Any) -> Any:
         """Feed the text to a session of Monty and answer its calls; returns the value of its last expression."""
         if self._functions:
             session.feed_run(self._faces())
-        given: dict[str, Any] = {
-            "inputs": inputs,
-            "print_callback": printed,
-            "external_lookup": {self._key: self._call},
-        }
+        given = {"inputs": inputs, "print_callback": printed, "external_lookup": {self._key: self._call}}
         if not self._async:
             return session.feed_run(text, **given)
         waiting: dict[int, Future[Any]] = {}
@@ -162,7 +152,7 @@ class HostCalls:
         self._characters -= len(written)
         try:
             if self._characters < 0:
-                raise ValueError(f"exceeds {CHARACTERS:,} characters together with all earlier calls")
+                raise ValueError(f"exceeds {ARGUMENT_CHARACTERS:,} characters together with all earlier calls")
             (given, named), pieces = read(written, self._pieces)
             self._pieces -= pieces
         except ValueError as error:
@@ -214,20 +204,12 @@ class Monty:
         `call` names a function of the code; it gets the inputs in their order, and is awaited if it is async. Host
         functions may be async too. Never raises because of what the code does.
         """
-        return self._run(code, inputs, functions, limits, call, self._loop.submit)
+        return self._run(self._loop.submit, code, inputs, functions, limits, call=call)
 
-    async def arun(
-        self,
-        code: str,
-        inputs: Mapping[str, Any] | None = None,
-        functions: Mapping[str, Callable[..., Any]] | None = None,
-        limits: SandboxLimits = SandboxLimits(),
-        *,
-        call: str = "",
-    ) -> SandboxResult:
-        """`run` without blocking: async host functions run on the caller's event loop."""
+    async def arun(self, code: str, *args: Any, **options: Any) -> SandboxResult:
+        """`run`, with the same arguments, without blocking: async host functions run on the caller's event loop."""
         submit = partial(asyncio.run_coroutine_threadsafe, loop=asyncio.get_running_loop())
-        return await asyncio.to_thread(self._run, code, inputs, functions, limits, call, submit)
+        return await asyncio.to_thread(self._run, submit, code, *args, **options)
 
     def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -243,12 +225,13 @@ class Monty:
 
     def _run(
         self,
-        code: str,
-        inputs: Mapping[str, Any] | None,
-        functions: Mapping[str, Callable[..., Any]] | None,
-        limits: SandboxLimits,
-        call: str,
         submit: Submit,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        limits: SandboxLimits = SandboxLimits(),
+        *,
+        call: str = "",
     ) -> SandboxResult:
         if fault := unusable(code):
             return SandboxResult(SandboxOutcome.RAISED, message=fault)

@@ -10,41 +10,36 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from groupwise.sandbox.wire import HASHED, risky
-
-DEPTH = 50
-PIECES = 100_000  # values in a value, itself included
-CHARACTERS = 1_000_000  # of all strings and bytes together
-# Of an integer: Python refuses to convert much larger ones to decimals, which logs and JSON would try.
-BITS = 10_000
+from groupwise.sandbox.limits import HASHED, INTEGER_BITS, LONGEST_LITERAL, VALUE_CHARACTERS, VALUE_DEPTH, VALUE_PIECES
+from groupwise.sandbox.wire import risky
 
 
 def fault_of(value: Any) -> str:
     """Why a value is not plain data, or too much of it; empty if it is fine."""
     pieces = characters = 0
     level = [value]  # level by level instead of recursion, which hostile nesting would exhaust
-    for _ in range(DEPTH):
+    for _ in range(VALUE_DEPTH):
         pieces += len(level)
-        if pieces > PIECES:
-            return f"has more than {PIECES:,} pieces"
+        if pieces > VALUE_PIECES:
+            return f"has more than {VALUE_PIECES:,} pieces"
         below: list[Any] = []
         for piece in level:
             if fault := _piece_fault(piece):
                 return fault
             characters += len(piece) if type(piece) in (str, bytes) else 0
             below.extend(_inside(piece))
-        if characters > CHARACTERS:
-            return f"has more than {CHARACTERS:,} characters"
+        if characters > VALUE_CHARACTERS:
+            return f"has more than {VALUE_CHARACTERS:,} characters"
         if not below:
             return ""
         level = below
-    return f"is nested deeper than {DEPTH} levels"
+    return f"is nested deeper than {VALUE_DEPTH} levels"
 
 
 def _piece_fault(piece: Any) -> str:
     kind = type(piece)
-    if kind is int and piece.bit_length() > BITS:
-        return f"contains an integer of {piece.bit_length():,} bits; the limit is {BITS:,}"
+    if kind is int and piece.bit_length() > INTEGER_BITS:
+        return f"contains an integer of {piece.bit_length():,} bits; the limit is {INTEGER_BITS:,}"
     known = kind in (type(None), bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)
     return "" if known else f"contains a {kind.__name__}, which is not plain data"
 
@@ -57,7 +52,6 @@ def _inside(piece: Any) -> Iterator[Any]:
         yield from piece
 
 
-LONGEST = 2_000_000  # characters of a literal
 # Possessive repetition (`++`, `*+`) never backtracks, so hostile text cannot make the pattern slow.
 HEX = "[0-9a-fA-F]"
 ESCAPE = rf"""\\(?:[\\'"abfnrtv]|x{HEX}{{2}}|u{HEX}{{4}}|U{HEX}{{8}})"""
@@ -77,15 +71,15 @@ NAMES: dict[str, Any] = {"None": None, "True": True, "False": False}
 CLOSES = {"[": "]", "(": ")", "{": "}", "frozenset(": ")"}
 
 
-def read(text: str, most: int = PIECES) -> tuple[Any, int]:
+def read(text: str, most: int = VALUE_PIECES) -> tuple[Any, int]:
     """The value and the number of its pieces; raises `ValueError` with what is wrong.
 
     Pieces are counted while reading, because reading is our time: a list is written a hundred times as fast.
     """
-    if len(text) > LONGEST:
-        raise ValueError(f"takes {len(text):,} characters to write; the limit is {LONGEST:,}")
+    if len(text) > LONGEST_LITERAL:
+        raise ValueError(f"takes {len(text):,} characters to write; the limit is {LONGEST_LITERAL:,}")
     reader = _Reader(text, most)
-    value = reader.value(reader.token(), DEPTH + 10)
+    value = reader.value(reader.token(), VALUE_DEPTH + 10)
     if text[reader.at :].strip():
         raise reader.fault()
     return value, reader.pieces
@@ -94,8 +88,7 @@ def read(text: str, most: int = PIECES) -> tuple[Any, int]:
 class _Reader:
     def __init__(self, text: str, most: int) -> None:
         self.text, self.most = text, most
-        self.at = self.pieces = 0
-        self.hashed = 0
+        self.at = self.pieces = self.hashed = 0
 
     def fault(self) -> ValueError:
         return ValueError(f"is {self.text[:60]!r}, which is not plain data")
@@ -125,7 +118,7 @@ class _Reader:
         if word not in CLOSES:
             raise self.fault()
         if depth == 0:
-            raise ValueError(f"is nested deeper than {DEPTH} levels")
+            raise ValueError(f"is nested deeper than {VALUE_DEPTH} levels")
         return self.container(word, depth - 1)
 
     def unescaped(self, text: str) -> str:

@@ -42,20 +42,20 @@ TERMINAL_OR_CLOSE = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451, 0x541B)
 FILE_FLAGS = (0, 1, 2, 3, 4, 1030)
 
 PROCESSES = {"fork": 57, "vfork": 58, "wait4": 61, "waitid": 247}
-# What the keeper and the judge, which start, judge and end the code, need in addition.
-KEEPER = {
+# What the dispatcher and the judge, which start, judge and end the code, need in addition.
+DISPATCHER = {
     **PROCESSES, "execve": 59, "kill": 62, "prctl": 157, "setrlimit": 160, "rt_sigtimedwait": 128, "seccomp": 317,
     "memfd_create": 319, "ftruncate": 77,
 }  # fmt: skip
 
 
-def keeper_filter() -> bytes:
+def dispatcher_filter() -> bytes:
     """For everything in a sandbox, in force before Python starts."""
-    return _assembled({**CODE, **KEEPER}.values(), clone=True, limits=True)
+    return _assembled({**CODE, **DISPATCHER}.values(), clone=True, limits=True)
 
 
 def code_filter(processes: int) -> bytes:
-    """For the code itself, on top of the keeper's: a further filter can only take away. One process: it cannot fork."""
+    """For the code itself, on top of the dispatcher's: a filter can only take away. With one process it cannot fork."""
     more = PROCESSES.values() if processes > 1 else ()
     return _assembled([*CODE.values(), *more], clone=processes > 1, limits=False)
 

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.errors import ConfigError
+from groupwise.sandbox.limits import LONGEST_CODE
 
-LONGEST = 1_000_000  # characters
 VALUE = "value_of_the_last_line"
 
 
 def unusable(code: str) -> str:
     """Why code is not worth a sandbox; empty if it is."""
-    if len(code) > LONGEST:
-        return f"the code has {len(code):,} characters; the limit is {LONGEST:,}"
+    if len(code) > LONGEST_CODE:
+        return f"the code has {len(code):,} characters; the limit is {LONGEST_CODE:,}"
     if "\0" in code or not _encodable(code):
         return "the code contains characters that are not allowed in source code"
     return ""

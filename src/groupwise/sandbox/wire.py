@@ -3,12 +3,14 @@
 A value is a letter, a length or count, a colon, and what it counts: `L2:I1:1S2:ab` is [1, "ab"]. Whatever the bytes
 are, reading makes only plain values, within limits; `marshal` and `pickle` would not. A message (frame) is four bytes
 of length, big-endian, and that many bytes. This file also runs inside the sandbox, where every import costs time, so
-it imports nothing but `os`.
+it imports nothing but `os` and `limits`.
 """
 
 from __future__ import annotations
 
 import os
+
+from groupwise.sandbox.limits import FRAME, HASHED, WIRE_DEPTH, WIRE_PIECES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,11 +20,6 @@ if TYPE_CHECKING:
     Keep = Callable[[Any], tuple[int, str]]
     Make = Callable[[int, str], Any]
 
-DEPTH = 60
-# Risky keys of dicts and sets in one message: with equal hashes, every new key is compared with all others.
-HASHED = 1000
-# Values in one message: a value of three bytes is written much faster than it is read.
-PIECES = 1_000_000
 # Stands for an object that stays where it is: a number and the name of its type.
 HANDLE = "H"
 
@@ -34,14 +31,14 @@ class WireError(ValueError):
 def dumps(value: Any, keep: Keep | None = None) -> bytes:
     """The value as bytes; `keep` gives a number and a name to an object that is not plain data."""
     out: list[bytes] = []
-    _write(value, out, keep, DEPTH)
+    _write(value, out, keep, WIRE_DEPTH)
     return b"".join(out)
 
 
-def loads(data: bytes, make: Make | None = None, hashed: int = HASHED, pieces: int = PIECES) -> Any:
+def loads(data: bytes, make: Make | None = None, hashed: int = HASHED, pieces: int = WIRE_PIECES) -> Any:
     """The value of the bytes; `make` makes a stand-in for an object that stayed on the other side."""
     reader = _Reader(data, make, hashed, pieces)
-    value = reader.value(DEPTH)
+    value = reader.value(WIRE_DEPTH)
     if reader.at != len(data):
         raise WireError(f"{len(data) - reader.at} unexpected bytes at the end")
     return value
@@ -49,7 +46,7 @@ def loads(data: bytes, make: Make | None = None, hashed: int = HASHED, pieces: i
 
 def _write(value: Any, out: list[bytes], keep: Keep | None, depth: int) -> None:
     if depth == 0:
-        raise WireError(f"it is nested deeper than {DEPTH} levels")
+        raise WireError(f"it is nested deeper than {WIRE_DEPTH} levels")
     kind = type(value)
     if kind in SINGLE and (kind is not type or KINDS.get(value.__name__) is value):
         out.append(SINGLE[kind](value))
@@ -96,7 +93,7 @@ class _Reader:
 
     def value(self, depth: int) -> Any:
         if depth == 0:
-            raise WireError(f"it is nested deeper than {DEPTH} levels")
+            raise WireError(f"it is nested deeper than {WIRE_DEPTH} levels")
         self.pieces -= 1
         if self.pieces < 0:
             raise WireError("it has too many pieces")
@@ -188,22 +185,16 @@ ODD: dict[str, tuple[str, Any]] = {
 PLAIN: tuple[Any, ...] = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)
 
 
-# File descriptors of the keeper and the judge to the outside.
+# File descriptors of the dispatcher and the judge to the outside.
 JOBS, REPORTS = 60, 61
 # The byte in front of a job: more may follow, or it is the last.
 NEXT, LAST = b"N", b"L"
-# Stands for the seconds of a run after which the keeper has ended.
+# Stands for the seconds of a run after which the dispatcher has ended.
 GONE = -1.0
-# Most bytes of a message from the code.
-FRAME = 8 << 20
-# Risky keys in one message inside the sandbox, where reading takes the code's or the tests' own time.
-HASHED_INSIDE = 100_000
 # Random bytes in front of every question, repeated in front of its answer: no answer can be given in advance.
 MARK = 8
 # The mark of the code's first message, which answers no question.
 UNASKED = bytes(MARK)
-# Most characters of a message for the reader.
-WORDS = 400
 
 
 def read_frame(fd: int) -> bytes:

@@ -81,11 +81,8 @@ def choose_count(points: Floats, *, seed: int = 0, most: int = MOST_CLUSTERS) ->
     Beyond 400 points, 400 evenly spaced ones decide.
     """
     points = points[_sample(points)]
-    distinct = len(np.unique(points, axis=0))
-    scores = {
-        count: silhouette(points, kmeans(points, count, seed=seed).labels)
-        for count in range(2, min(most, distinct) + 1)
-    }
+    counts = range(2, min(most, len(np.unique(points, axis=0))) + 1)
+    scores = {count: silhouette(points, kmeans(points, count, seed=seed).labels) for count in counts}
     best = max(scores, key=lambda count: scores[count], default=1)
     return best if scores.get(best, 0.0) >= LEAST_SILHOUETTE else 1
 

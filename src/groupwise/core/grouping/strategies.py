@@ -69,12 +69,11 @@ def summarise(
     `features=False` leaves them out, for strategies that do not use them.
     """
     totals = [float(np.sum(m.rewards)) for m in members] if returns is None else list(returns)
-    lengths = np.array([len(m) for m in members], np.int64)
     return Summaries(
         features=_features(members, totals) if features else np.zeros((len(members), 0)),
         tasks=np.array(list(tasks), np.str_),
         returns=np.array(totals, np.float64),
-        lengths=lengths,
+        lengths=np.array([len(m) for m in members], np.int64),
         seeds=np.array(list(seeds or [0] * len(members)), np.int64),
     )
 
@@ -358,10 +357,8 @@ def make_grouping(strategy: str, n_groups: int | None = 4, *, history_window: in
 def check_baseline(grouping: Grouping, *, allow_outcome: bool = False) -> None:
     """Refuse a baseline from groups that were formed from the outcome."""
     if grouping.depends_on_outcome and not allow_outcome:
-        raise ConfigError(
-            f"groups by {grouping.name!r} are formed from how attempts ended; subtracting their mean would reward "
-            "the best of the worst attempts and punish the worst of the best",
-            hint="Use them to scale and weigh (grouping.group_strategy), and leave grouping.baseline_group = 'start'; "
-            "grouping.allow_outcome_baseline = true permits it, for the ablation that shows the harm.",
-            field="grouping.baseline_group",
-        )
+        harm = "subtracting their mean would reward the best of the worst attempts and punish the worst of the best"
+        use = "Use them to scale and weigh (grouping.group_strategy), and leave grouping.baseline_group = 'start'"
+        ablation = "grouping.allow_outcome_baseline = true permits it, for the ablation that shows the harm."
+        message = f"groups by {grouping.name!r} are formed from how attempts ended; {harm}"
+        raise ConfigError(message, hint=f"{use}; {ablation}", field="grouping.baseline_group")

@@ -1,9 +1,9 @@
 """What runs inside a bubblewrap sandbox, as three kinds of process. It is sent there; nothing outside imports it.
 
-    keeper    waits for jobs; for each it forks a judge, and outlives it. Open this first
-    judge     forks the code before it reads the tests, then runs the tests, and reports
-    remote    the code's process as the judge sees it: calls go in, plain data and output come out
-    program   the code: runs what a model wrote, under a second filter and its own limits, and answers calls
+    dispatcher   waits for jobs; for each it forks a judge, and outlives it. Open this first
+    judge        forks the code before it reads the tests, then runs the tests, and reports
+    remote       the code's process as the judge sees it: calls go in, plain data and output come out
+    program      the code: runs what a model wrote, under a second filter and its own limits, and answers calls
 
 The code never shares a process with the tests: it sees the arguments of one call at a time, and only plain data comes
 back. So it cannot read the tests, end them early, or return an object that claims to equal everything.

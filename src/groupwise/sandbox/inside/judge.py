@@ -9,15 +9,12 @@ import time
 
 from groupwise.sandbox.inside.program import SHARED, line_in, words_of
 from groupwise.sandbox.inside.remote import CodeProcess, Ended, RemoteObject
-from groupwise.sandbox.wire import HASHED_INSIDE, JOBS, REPORTS, WireError, dumps, loads, read_frame, write_frame
+from groupwise.sandbox.limits import HASHED_INSIDE, TESTS_GRACE, TESTS_MEMORY
+from groupwise.sandbox.wire import JOBS, REPORTS, WireError, dumps, loads, read_frame, write_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-MEMORY = 1 << 30
-# Seconds that tests may take beyond the code's limit before their process is killed.
-GRACE = 1.0
 
 
 def report(outcome: str, message: str, seconds: float, value: Any = None, stdout: bytes = b"") -> None:
@@ -28,11 +25,10 @@ def run_job() -> None:
     """One job, from its first message to its report."""
     job = loads(read_frame(JOBS), hashed=HASHED_INSIDE)
     code = CodeProcess(job)
-    # The code may return a huge number, of which a test then makes a list.
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (TESTS_MEMORY, TESTS_MEMORY))
     tests = loads(read_frame(JOBS))  # only now: the code was forked before, so it cannot have them
     # If the tests themselves hang, SIGALRM kills the judge, and with it the code.
-    signal.setitimer(signal.ITIMER_REAL, job["seconds"] + GRACE)
+    signal.setitimer(signal.ITIMER_REAL, job["seconds"] + TESTS_GRACE)
     value = None
     try:
         names = code.started()

@@ -12,7 +12,8 @@ import os
 import resource
 import sys
 
-from groupwise.sandbox.wire import HASHED_INSIDE, MARK, UNASKED, WORDS, WireError, dumps, loads, read_frame, write_frame
+from groupwise.sandbox.limits import HASHED_INSIDE, WORDS
+from groupwise.sandbox.wire import MARK, UNASKED, WireError, dumps, loads, read_frame, write_frame
 
 # The mark of the question being answered.
 ASKED = bytearray(UNASKED)
@@ -51,19 +52,8 @@ def become_code(job: dict[str, Any], request: int, reply: int, out: int, err: in
 
 def lock(job: dict[str, Any]) -> None:
     """Set limits and the filter, which cannot be undone."""
-    memory = job["memory"]
-    for kind, most in (
-        # The code's memory plus room for Python itself; processor time is a backstop for the judge's deadline.
-        (resource.RLIMIT_AS, memory + (96 << 20)),
-        (resource.RLIMIT_DATA, memory + (16 << 20)),
-        (resource.RLIMIT_CPU, int(job["seconds"]) + 2),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, 32),
-    ):
-        resource.setrlimit(kind, (most, most))
-    if job["processes"] > 1:
-        # bubblewrap's own process and the keeper count as well.
-        resource.setrlimit(resource.RLIMIT_NPROC, (job["processes"] + 2, job["processes"] + 2))
+    for name, most in job["kernel_limits"].items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
     # struct sock_fprog: how many instructions, and their address. Importing `ctypes` would take 4 ms, so the address of
     # the bytes' buffer is computed: it follows the object's header, and `__basicsize__` counts its first byte too.
     steps = job["filter"]

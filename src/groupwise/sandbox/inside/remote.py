@@ -13,7 +13,8 @@ import select
 import time
 
 from groupwise.sandbox.inside.program import become_code
-from groupwise.sandbox.wire import FRAME, HASHED_INSIDE, MARK, UNASKED, WORDS, dumps, loads, write_frame
+from groupwise.sandbox.limits import FRAME, HASHED_INSIDE, WORDS
+from groupwise.sandbox.wire import MARK, UNASKED, dumps, loads, write_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The keeper: waits for jobs; for each it forks a judge, and outlives it."""
+"""The dispatcher: waits for jobs; for each it forks a judge, and outlives it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from groupwise.sandbox.inside.judge import report, run_job
 from groupwise.sandbox.wire import GONE, JOBS, LAST, REPORTS, write_frame
 
 
-def keep() -> None:
-    """Wait for jobs until there are no more; if a judge does not exit cleanly, the keeper ends too.
+def dispatch() -> None:
+    """Wait for jobs until there are no more; if a judge does not exit cleanly, the dispatcher ends too.
 
-    The last job needs nobody to outlive it, so the keeper judges it itself, which saves a fork.
+    The last job needs nobody to outlive it, so the dispatcher judges it itself, which saves a fork.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     move_channels()
