@@ -2,17 +2,17 @@
 
 In the order data flows:
 
-    objectives   several objectives of an attempt → one number
-    advantages   rewards of a group → advantages of attempts, or of the turns of a conversation
-    returns      rewards over time → returns, GAE, return-to-go within a group; the critic's loss
-    tokens       logits → log-probabilities and entropies of tokens; masks that select tokens
-    losses       log-probabilities and advantages → the policy loss (open this first)
-      rules        the table of losses: which surrogate, which ratio, which denominator
-      surrogates   what one token contributes, one function per family of objectives
-      divergence   KL to a reference and its coefficient, the entropy bonus
-    surgery      gradients of tasks in conflict
-    shapes       checks that open every function
-    grouping/    what keeps state: which attempts belong together, and what a group weighs
+    objectives        several objectives of an attempt → one number
+    advantages        rewards of a group → advantages of attempts, or of the turns of a conversation
+    returns_and_gae   rewards over time → returns, GAE, return-to-go within a group; the critic's loss
+    tokens            logits → log-probabilities and entropies of tokens; masks that select tokens
+    losses            log-probabilities and advantages → the policy loss (open this first)
+      loss_rules      the table of losses: which surrogate, which ratio, which denominator
+      surrogates      what one token contributes, one function per family of objectives
+      divergence      KL to a reference and its coefficient, the entropy bonus
+    gradient_surgery  gradients of tasks in conflict
+    shapes            checks that open every function
+    grouping/         what keeps state: which attempts belong together, and what a group weighs
 """
 
 from groupwise.core.advantages import (

@@ -2,7 +2,7 @@
 
     loss = Σ_i Σ_t w_it mask_it (surrogate_it + β KL_it) [/ |y_i|] / denominator
 
-A rule of `rules.LOSSES` chooses the surrogate, the level of the importance ratio, and what the sum is divided
+A rule of `loss_rules.LOSSES` chooses the surrogate, the level of the importance ratio, and what the sum is divided
 by. The denominator is given and not counted here, so the losses and gradients of micro-batches simply add up.
 """
 

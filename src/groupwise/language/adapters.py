@@ -33,10 +33,12 @@ class Lora:
 def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
     """The model in a fresh adapter, whose weights depend on `seed` alone. At first it does not change the output."""
     peft = import_extra("peft")
+    # GPT-2 stores its matrices transposed, in its own `Conv1D` layer.
+    transposed = any(type(module).__name__ == "Conv1D" for module in model.modules())
+    targets = ALL_LINEAR if lora.targets is None else list(lora.targets)
     config = peft.LoraConfig(
-        task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0,
-        target_modules=ALL_LINEAR if lora.targets is None else list(lora.targets),
-        fan_in_fan_out=_transposed(model),
+        task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=targets,
+        fan_in_fan_out=transposed,
     )  # fmt: skip
     devices = [model.device] if model.device.type == "cuda" else []
     try:
@@ -91,16 +93,10 @@ def merged_state(model: Any) -> dict[str, Tensor]:
             continue
         plain = name.replace(".base_layer.", ".")
         delta = deltas.get(plain)
-        whole = tensor.cpu() if delta is None else (tensor.float() + delta).to(tensor.dtype).cpu()
-        state[plain] = whole
+        state[plain] = tensor.cpu() if delta is None else (tensor.float() + delta).to(tensor.dtype).cpu()
     return state
 
 
 def _delta(module: Any) -> Tensor:
     parts = [module.get_delta_weight(name).float() for name in module.active_adapters if name in module.lora_A]
     return torch.stack(parts).sum(0)
-
-
-def _transposed(model: nn.Module) -> bool:
-    """Whether the model stores its matrices transposed, as GPT-2 does in its own `Conv1D` layer."""
-    return any(type(module).__name__ == "Conv1D" for module in model.modules())

@@ -82,7 +82,8 @@ class LanguagePolicy:
         self.reference = reference if isinstance(reference, LanguagePolicy) else None
         # With an adapter, `reference_logp` makes the reference when it is first needed.
         if reference is True and not self.has_adapter:
-            self.reference = _frozen_copy(model, temperature, chunk_bytes)
+            twin = copy.deepcopy(model).requires_grad_(False)
+            self.reference = LanguagePolicy(twin, temperature=temperature, chunk_bytes=chunk_bytes)
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
         """Log-probability, entropy and value of the tokens of `action_mask`, all [B, T].
@@ -101,9 +102,8 @@ class LanguagePolicy:
     def reference_logp(self, inputs: Tensors) -> Tensor:
         """The reference model's log-probabilities of the same tokens, [B, T]."""
         if self.reference is None and self.has_adapter:
-            self.reference = LanguagePolicy(
-                without_adapter(self.model), temperature=self.temperature, chunk_bytes=self.chunk_bytes
-            )
+            plain = without_adapter(self.model)
+            self.reference = LanguagePolicy(plain, temperature=self.temperature, chunk_bytes=self.chunk_bytes)
         if self.reference is None:
             hint = "Create it with LanguagePolicy(..., reference=True)."
             raise ContractError("this policy has no reference model", hint=hint)
@@ -209,17 +209,11 @@ def _value_head(model: Any, seed: int) -> ValueHead:
     return head.to(next(model.parameters()).device).eval()
 
 
-def _frozen_copy(model: Any, temperature: float, chunk_bytes: int | None) -> LanguagePolicy:
-    twin = copy.deepcopy(model).requires_grad_(False)
-    return LanguagePolicy(twin, temperature=temperature, chunk_bytes=chunk_bytes)
-
-
 def _check_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
     for name in sorted(own.keys() ^ state.keys()):
         where = "lacks" if name in own else "has an unknown weight"
         raise ContractError(f"this state belongs to another model or adapter: it {where} {name}")
     for name, tensor in own.items():
         if tensor.shape != state[name].shape:
-            raise ContractError(
-                f"this state belongs to another model: {name} is {list(state[name].shape)}, not {list(tensor.shape)}"
-            )
+            shapes = f"{list(state[name].shape)}, not {list(tensor.shape)}"
+            raise ContractError(f"this state belongs to another model: {name} is {shapes}")

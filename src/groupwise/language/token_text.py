@@ -10,13 +10,14 @@ WORD = "▁"
 
 def token_texts(tokenizer: Any, ids: Iterable[int]) -> tuple[str, ...]:
     """The text of each token on its own. Part of a character is shown as �, a special token by its name."""
-    known = _known(tokenizer)
+    known = _known(tokenizer)[0]
     return tuple(known[token] if token in known else _learn(tokenizer, known, token) for token in map(int, ids))
 
 
 @lru_cache(maxsize=4)
-def _known(tokenizer: Any) -> dict[int, str]:
-    return {}
+def _known(tokenizer: Any) -> tuple[dict[int, str], dict[int, bool]]:
+    """The texts of tokens seen so far, and whether they are special."""
+    return {}, {}
 
 
 def _learn(tokenizer: Any, known: dict[int, str], token: int) -> str:
@@ -30,12 +31,7 @@ def _learn(tokenizer: Any, known: dict[int, str], token: int) -> str:
 
 def is_special(tokenizer: Any, token: int) -> bool:
     """Whether a token has no text."""
-    known = _special(tokenizer)
+    known = _known(tokenizer)[1]
     if token not in known:
         known[token] = not tokenizer.decode([token], skip_special_tokens=True)
     return known[token]
-
-
-@lru_cache(maxsize=4)
-def _special(tokenizer: Any) -> dict[int, bool]:
-    return {}

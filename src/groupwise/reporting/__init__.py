@@ -9,7 +9,8 @@ console             a run on the terminal while it runs
 live_run            starts a run, shows it and writes its report
 trackers            TensorBoard and Weights & Biases
 charts              which metrics are charted together, and how to read them
-figures, group      figures of a run, and of one group of attempts
+figures             its figures
+example_group       the group of attempts that a report shows
 report              report.html
 
 Of several runs:
@@ -20,8 +21,7 @@ comparison_table    the comparison on the terminal
 comparison_figures  its figures
 comparison_page     its page and data files
 advantage_figures   figures that explain what groups and advantages do
-bench               the JSON shape of a benchmark's result
 
 Shared: `text` (strings, durations, curves in characters), `canvas` (the style of figures), `page` (the HTML frame),
-`options` (command-line options and answers).
+`command_options` (command-line options and answers).
 """

@@ -194,6 +194,7 @@ def _to_shares(rows: Mapping[str, Sequence[float]]) -> Table:
 def draw_cosines(cosines: Array, labels: Sequence[str], width: float = 4.0) -> Any:
     """The cosine between every two tasks' gradients: 1 they agree, 0 they are unrelated, below 0 they conflict."""
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
     table = np.asarray(cosines, np.float64)
     names = [short(name, 18) for name in labels]
@@ -207,7 +208,8 @@ def draw_cosines(cosines: Array, labels: Sequence[str], width: float = 4.0) -> A
         for column in range(len(names)):
             value = float(table[row, column])
             colour, alpha = (BLUE, 0.45 * min(value, 1)) if value >= 0 else (ORANGE, 0.45 * min(-value, 1))
-            axes.add_patch(_square(column, row, colour, alpha))
+            corner = column - 0.48, row - 0.48
+            axes.add_patch(Rectangle(corner, 0.96, 0.96, facecolor=colour, alpha=alpha, linewidth=0))
             axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=INK, fontsize=8)
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -219,12 +221,6 @@ def draw_cosines(cosines: Array, labels: Sequence[str], width: float = 4.0) -> A
     axes.tick_params(length=0, labelcolor=INK)
     axes.spines["bottom"].set_visible(False)
     return figure
-
-
-def _square(column: int, row: int, colour: str, alpha: float) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, facecolor=colour, alpha=alpha, linewidth=0)
 
 
 @dataclass(frozen=True, slots=True)

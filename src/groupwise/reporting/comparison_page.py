@@ -315,16 +315,13 @@ def ranged(interval: Interval) -> str:
 
 def standings_table(standings: Sequence[Standing]) -> str:
     head = ("", "seeds", "final", "efficiency", "spread", "drawdown", "collapsed", "steps", "wall s", "CPU s")
-    return html_table(head, (standing_row(standing) for standing in standings))
-
-
-def standing_row(standing: Standing) -> list[str]:
-    s = standing
-    return [
-        s.algorithm, str(len(s.seeds)), ranged(s.final["iqm"]), ranged(s.efficiency), f"{s.seed_spread:.3f}",
-        f"{s.drawdown:.3f}", f"{s.collapses} of {s.courses}", number(s.steps), f"{s.wall_seconds:.1f}",
-        f"{s.cpu_seconds:.1f}",
+    rows = [
+        [s.algorithm, str(len(s.seeds)), ranged(s.final["iqm"]), ranged(s.efficiency), f"{s.seed_spread:.3f}",
+         f"{s.drawdown:.3f}", f"{s.collapses} of {s.courses}", number(s.steps), f"{s.wall_seconds:.1f}",
+         f"{s.cpu_seconds:.1f}"]
+        for s in standings
     ]  # fmt: skip
+    return html_table(head, rows)
 
 
 def duel_table(duels: Sequence[Duel]) -> str:

@@ -212,11 +212,8 @@ def _parts(history: History) -> Chart:
 
 def _with_data(history: History, chart: Chart) -> tuple[Panel, ...]:
     """The chart's panels, reduced to lines that have data."""
-    panels = (
-        replace(panel, lines=tuple(line for line in panel.lines if history.series(line[0])[0]))
-        for panel in chart.panels
-    )
-    return tuple(panel for panel in panels if panel.lines)
+    known = [tuple(line for line in panel.lines if history.series(line[0])[0]) for panel in chart.panels]
+    return tuple(replace(panel, lines=lines) for panel, lines in zip(chart.panels, known, strict=True) if lines)
 
 
 def _learning_picture(history: History) -> Picture:
@@ -293,7 +290,9 @@ def plot_runs(run_dirs: Sequence[Path], metric: str, out: Path) -> Path:
     histories = [History.read(path) for path in run_dirs]
     shown = [history for history in histories if history.series(metric)[0]]
     if not shown:
-        raise ConfigError(_no_such_metric(metric, histories), field="metric", hint=_near(metric, histories))
+        runs = ", ".join(short(history.run, 40) for history in histories)
+        message = f"there are no values of {metric!r} in {runs}"
+        raise ConfigError(message, field="metric", hint=_near(metric, histories))
     content = canvas.render(lambda width: _draw_runs(shown, metric, width), 8.0, kind)
     with disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -316,10 +315,6 @@ def _draw_runs(histories: Sequence[History], metric: str, width: float) -> Any:
     canvas.finish(axes, metric, (min(steps[0] for steps, _ in lines), max(ends)))
     canvas.label_ends(axes, [(line[1][-1], name, c) for line, name, c in zip(lines, names, colours, strict=True)])
     return figure
-
-
-def _no_such_metric(metric: str, histories: Sequence[History]) -> str:
-    return f"there are no values of {metric!r} in {', '.join(short(history.run, 40) for history in histories)}"
 
 
 def _near(metric: str, histories: Sequence[History]) -> str:

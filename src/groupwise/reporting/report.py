@@ -15,8 +15,8 @@ from typing import Any
 from groupwise.config import TrainingConfig
 from groupwise.errors import GroupwiseError
 from groupwise.files import write_atomic
+from groupwise.reporting.example_group import evenly, group_picture, last_group
 from groupwise.reporting.figures import Picture, pictures
-from groupwise.reporting.group import evenly, group_picture, last_group
 from groupwise.reporting.history import History
 from groupwise.reporting.page import details, facts_list, figure, whole_page
 from groupwise.reporting.summary import ending

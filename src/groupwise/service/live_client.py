@@ -6,21 +6,25 @@
 Messages wait until the client accepts them; a client that accepts nothing for `PATIENCE` seconds is disconnected.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from groupwise.errors import ContractError, GroupwiseError
-from groupwise.service.event_log import Followers, StreamPosition
-from groupwise.service.guard import Rates, TooMany
-from groupwise.service.keys import Keys, Unauthorised, Who, insist
-from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.event_log import StreamPosition
+from groupwise.service.guard import TooMany
+from groupwise.service.keys import Unauthorised, Who, insist
 from groupwise.service.schemas import RUN_NAME
+
+if TYPE_CHECKING:
+    from groupwise.service.state import ServiceState
 
 PATIENCE = 20.0  # seconds a client may take to accept one message
 AUTH_WITHIN = 5.0  # seconds a client has to send its key
@@ -32,8 +36,6 @@ UNAUTHORISED, TOO_MANY = 4401, 1013
 
 ENDS = (WebSocketDisconnect, TimeoutError, OSError, GroupwiseError)
 """Ordinary ends of a connection: the client is gone or too slow, or a log cannot be read."""
-
-Chat = Callable[[Mapping[str, Any], Who], AsyncIterator[Mapping[str, Any]]]
 
 
 class Topics:
@@ -55,18 +57,8 @@ class Topics:
 class LiveClient:
     """One connection, from its first message to its last."""
 
-    def __init__(
-        self,
-        socket: WebSocket,
-        keys: Keys,
-        failures: Rates,
-        followers: Followers,
-        topics: Topics,
-        counting: ServiceMetrics,
-        chat: Chat,
-    ) -> None:
-        self.socket, self.keys, self.failures, self.followers, self.topics = socket, keys, failures, followers, topics
-        self.counting, self.chat = counting, chat
+    def __init__(self, socket: WebSocket, parts: ServiceState) -> None:
+        self.socket, self.parts = socket, parts
         self.who: Who | None = None
         self._key: str | None = None
         self._refused: Unauthorised | None = None
@@ -108,7 +100,7 @@ class LiveClient:
         if self.who is None:
             return
         try:
-            self.who = self.keys.who(self._key)
+            self.who = self.parts.keys.who(self._key)
         except Unauthorised as error:
             self._refused = error
             for task in list(self._chats.values()):
@@ -122,8 +114,8 @@ class LiveClient:
 
     async def _authenticated(self) -> bool:
         """Identify the client: by its first message if a key is needed."""
-        if not self.keys.required:
-            self.who = self.keys.who(None)
+        if not self.parts.keys.required:
+            self.who = self.parts.keys.who(None)
             return True
         try:
             async with asyncio.timeout(AUTH_WITHIN):
@@ -139,9 +131,9 @@ class LiveClient:
     def _owner(self, key: str) -> Who:
         """The owner of a key. Wrong keys count against the address, together with wrong keys in HTTP requests."""
         try:
-            return self.keys.who(key)
+            return self.parts.keys.who(key)
         except Unauthorised:
-            self.failures.count(self.socket.client.host if self.socket.client else "")
+            self.parts.failures.count(self.socket.client.host if self.socket.client else "")
             raise
 
     async def _dismiss(self, error: GroupwiseError) -> None:
@@ -203,10 +195,10 @@ class LiveClient:
         insist(self._asker, "read")
         topic = asked.get("topic")
         if topic in ("runs", "metrics"):
-            self.topics.followers[topic].add(self)
+            self.parts.topics.followers[topic].add(self)
             await self._reply({"type": "subscribed", "topic": topic})
-            if topic in self.topics.newest:
-                self.offer(topic, self.topics.newest[topic])
+            if topic in self.parts.topics.newest:
+                self.offer(topic, self.parts.topics.newest[topic])
             return
         if topic != "run":
             raise ContractError(f"unknown topic {topic!r:.40}", hint="Use run, runs or metrics.", field="topic")
@@ -216,7 +208,7 @@ class LiveClient:
             raise ContractError(f"this client already follows {MOST_RUNS} runs", hint=hint, field="run")
         await self._forget(run)
         # `rewind` is set when the client asked for events that have been replaced since.
-        place, rewind = await self.followers.join(run, begin or 0, attempt, self._wake)
+        place, rewind = await self.parts.followers.join(run, begin or 0, attempt, self._wake)
         head = {"type": "subscribed", "topic": "run", "run": run, "next": place.next, "count": place.follower.count}
         await self._reply(head)
         if rewind is not None:
@@ -227,7 +219,7 @@ class LiveClient:
     async def _unsubscribe(self, asked: Mapping[str, Any]) -> None:
         topic = asked.get("topic")
         if topic in ("runs", "metrics"):
-            self.topics.followers[topic].discard(self)
+            self.parts.topics.followers[topic].discard(self)
         else:
             await self._forget(_run(asked))
         await self._reply({"type": "unsubscribed", "topic": topic, "run": asked.get("run")})
@@ -245,7 +237,7 @@ class LiveClient:
 
     async def _chat(self, name: str, request: Mapping[str, Any]) -> None:
         try:
-            async for event in self.chat(request, self._asker):
+            async for event in self.parts.chat_events(request, self._asker):
                 await self._reply({"type": "chat", "id": name, "event": event})
         except GroupwiseError as error:
             await self._reply({"type": "chat", "id": name, "event": {"type": "error", **error.as_dict()}})
@@ -277,7 +269,7 @@ class LiveClient:
                 async for kind, message in place.news():
                     if kind == "dropped":
                         assert isinstance(message, dict)
-                        self.counting.dropped.inc(int(str(message["to"])) - int(str(message["from"])) + 1)
+                        self.parts.counting.dropped.inc(int(str(message["to"])) - int(str(message["from"])) + 1)
                     await self._send(message if isinstance(message, str) else json.dumps(message))
                 busy |= place.has_news
             if not busy and not self._outbox and not self._latest:
@@ -286,17 +278,17 @@ class LiveClient:
     async def _send(self, text: str) -> None:
         async with asyncio.timeout(PATIENCE):
             await self.socket.send_text(text)
-        self.counting.sent.inc()
+        self.parts.counting.sent.inc()
 
     async def _forget(self, run: str) -> None:
         place = self._places.pop(run, None)
         if place is not None:
-            await self.followers.leave(place, self._wake)
+            await self.parts.followers.leave(place, self._wake)
 
     async def _leave(self) -> None:
         for task in list(self._chats.values()):
             task.cancel()
-        for followers in self.topics.followers.values():
+        for followers in self.parts.topics.followers.values():
             followers.discard(self)
         for run in list(self._places):
             await self._forget(run)

@@ -117,7 +117,10 @@ class Engine:
             outcomes = self._take_arrivals()
             busy = not self._inside.idle
             if busy:
-                outcomes += self._step_inside()
+                try:
+                    outcomes += self._inside.step()
+                except Exception as error:  # out of memory, for example: every request it was working on fails
+                    outcomes += self._inside.fail(error)
         # Outside the lock: callbacks of a future may submit or cancel other requests.
         for request, outcome in outcomes:
             request.resolve(outcome)
@@ -211,13 +214,6 @@ class Engine:
         for request in arrived:
             self._inside.add(request)
         return self._inside.cancel_marked() if any_cancelled else []
-
-    def _step_inside(self) -> list[Outcome]:
-        """One step; if it fails (out of memory, for example), so does every request it was working on."""
-        try:
-            return self._inside.step()
-        except Exception as error:
-            return self._inside.fail(error)
 
     def _forget(self, future: Future[Sampled]) -> None:
         """A future is done: resolved by a step, or cancelled by its owner, which frees its row."""

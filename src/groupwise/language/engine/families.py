@@ -11,6 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 
 Activation = Callable[[Tensor], Tensor]
+# Variants that change the mathematics and are not used to generate are left to `model.generate`.
+UNUSUAL = ("use_bidirectional_attention", "add_cross_attention")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def describe(model: nn.Module) -> Architecture | None:
     config = getattr(core, "config", None)
     kind = getattr(config, "model_type", None)
     # Models without `lm_head` are not for generating: classifiers, reward models, bare decoders.
-    if kind not in FAMILIES or not _usual(config) or not hasattr(core, "lm_head"):
+    if kind not in FAMILIES or not hasattr(core, "lm_head") or any(getattr(config, name, False) for name in UNUSUAL):
         return None
     return FAMILIES[kind](core, config)
 
@@ -77,12 +79,6 @@ def unwrap(model: nn.Module) -> nn.Module:
     """The Hugging Face model inside a PEFT wrapper; its layers stay the wrapper's (LoRA) layers."""
     inner = getattr(model, "get_base_model", None)
     return inner() if callable(inner) else model
-
-
-def _usual(config: Any) -> bool:
-    """Variants that change the mathematics and are not used to generate are left to `model.generate`."""
-    unusual = ("use_bidirectional_attention", "add_cross_attention")
-    return not any(getattr(config, name, False) for name in unusual)
 
 
 def _architecture(core: Any, config: Any, layers: Sequence[DecoderLayer], **parts: Any) -> Architecture:

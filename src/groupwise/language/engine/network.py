@@ -55,7 +55,9 @@ class NetworkLayer:
         self.qkv = project(layer.qkv, width)
         self.attention_out = project([layer.attention_out], inner)
         self.mlp_in = project(layer.mlp_in, width)
-        self.mlp_out = project([layer.mlp_out], _outputs_of_mlp(layer, self.mlp_in))
+        # Only `_probe` needs the number of inputs, and it is never used without copies.
+        inputs = 0 if isinstance(self.mlp_in, Called) else self.mlp_in.outputs // (2 if layer.gated else 1)
+        self.mlp_out = project([layer.mlp_out], inputs)
         self.q_norm, self.k_norm, self.mlp_norm = norm(layer.q_norm), norm(layer.k_norm), norm(layer.mlp_norm)
         self.after_attention, self.after_mlp = norm(layer.after_attention), norm(layer.after_mlp)
         if copy:
@@ -82,13 +84,6 @@ class NetworkLayer:
 def fold(norm: Norm | None, following: Joined | Called) -> None:
     if norm is not None and isinstance(following, Joined):
         norm.fold_into(following)
-
-
-def _outputs_of_mlp(layer: DecoderLayer, mlp_in: Joined | Called) -> int:
-    if isinstance(mlp_in, Called):
-        # Only `_probe` needs the number of inputs, and it is never used without copies.
-        return 0
-    return mlp_in.outputs // (2 if layer.gated else 1)
 
 
 class Network:

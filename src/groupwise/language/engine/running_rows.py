@@ -59,7 +59,9 @@ class RunningRows:
         """One more token for each of these rows."""
         made = self.made[rows]
         if int(made.max()) >= self.ids.shape[1]:
-            self._widen()
+            for name in ("ids", "logp", "versions"):
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=1))
         index = np.arange(rows.start, rows.stop)
         self.ids[index, made] = tokens
         self.logp[index, made] = logp
@@ -115,11 +117,6 @@ class RunningRows:
         del self.requests[count:]
         self.count = count
         self._watched = [row for row, request in enumerate(self.requests) if request.watched]
-
-    def _widen(self) -> None:
-        for name in ("ids", "logp", "versions"):
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=1))
 
     def _stop_set(self, stop_ids: frozenset[int]) -> int:
         """The row of `stop_table` that marks these ids; requests with the same ids share it."""

@@ -60,10 +60,6 @@ class SamplingRules:
     log_min_p: Tensor | None
     penalty: Tensor | None
 
-    @property
-    def truncating(self) -> bool:
-        return self.top_k is not None or self.log_min_p is not None
-
 
 def rules_of(params: Sequence[SamplingParams], vocabulary: int, device: torch.device) -> SamplingRules:
     def column(values: Sequence[float], off: float, dtype: torch.dtype) -> Tensor | None:
@@ -114,7 +110,7 @@ def _weights(probs: Tensor, scaled: Tensor, shaped: Tensor, logits: Tensor, rule
     if shaped is not logits:
         scaled = shaped if rules.sharpness is None else shaped * rules.sharpness
         probs = scaled.softmax(-1)
-    if not rules.truncating:
+    if rules.top_k is None and rules.log_min_p is None:
         return probs
     return probs.masked_fill(scaled < threshold(scaled, rules), 0.0)
 

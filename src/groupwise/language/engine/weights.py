@@ -9,13 +9,12 @@ read in place and other modules are called.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Projection: TypeAlias = Callable[[Tensor], Tensor]
 version_of: Callable[[Tensor], int] = attrgetter("_version")
 
 
@@ -82,12 +81,8 @@ class Called:
 
 def projection(modules: Sequence[nn.Module], inputs: int, like: Tensor, *, copy: bool) -> Joined | Called:
     """The cheapest faithful way to apply these modules; without `copy`, only plain weights are read directly."""
-    plain = len(modules) == 1 and is_plain(modules[0])
+    plain = len(modules) == 1 and (type(modules[0]) is nn.Linear or _is_conv1d(modules[0]))
     return Joined(modules, inputs, like, copy=copy) if copy or plain else Called(modules)
-
-
-def is_plain(module: nn.Module) -> bool:
-    return type(module) is nn.Linear or _is_conv1d(module)
 
 
 def _is_conv1d(module: nn.Module) -> bool:
@@ -196,8 +191,4 @@ class Fingerprint:
             for p in table.values()
             if p is not None
         )
-        return (*weights, *(_adapter_state(module) for module in self.adapters))
-
-
-def _adapter_state(module: Any) -> tuple[object, ...]:
-    return module.disable_adapters, module.merged, tuple(module.active_adapters)
+        return (*weights, *((m.disable_adapters, m.merged, tuple(m.active_adapters)) for m in self.adapters))

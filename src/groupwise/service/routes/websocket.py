@@ -35,9 +35,7 @@ async def live(socket: WebSocket) -> None:
     if len(parts.clients) >= MOST_CLIENTS:
         await socket.close(TOO_MANY)
         return
-    client = LiveClient(
-        socket, parts.keys, parts.failures, parts.followers, parts.topics, parts.counting, parts.chat_events
-    )
+    client = LiveClient(socket, parts)
     parts.clients.add(client)
     parts.counting.clients.set(len(parts.clients))
     try:

@@ -27,17 +27,13 @@ def last_group(run_dir: Path) -> list[Row]:
     searched, newest first. Failed attempts are worth showing and end the search too.
     """
     newest: list[Row] = []
-    for path in _newest_files(run_dir / "groups"):
+    numbered = ((int(path.stem), path) for path in (run_dir / "groups").glob("*.parquet") if path.stem.isdigit())
+    for _, path in nlargest(LOOK_BACK, numbered):
         group = _most_informative(path)
         if any(_informative(group)):
             return group
         newest = newest or group
     return newest
-
-
-def _newest_files(folder: Path) -> list[Path]:
-    numbered = ((int(path.stem), path) for path in folder.glob("*.parquet") if path.stem.isdigit())
-    return [path for _, path in nlargest(LOOK_BACK, numbered)]
 
 
 def _most_informative(path: Path) -> list[Row]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from groupwise.reporting.group import LOOK_BACK, group_picture, last_group
+from groupwise.reporting.example_group import LOOK_BACK, group_picture, last_group
 from groupwise.training.group_files import write_groups
 from groupwise.types import GroupRecord
 
