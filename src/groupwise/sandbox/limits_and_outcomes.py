@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import groupwise.sandbox.limits as limits
 from groupwise.errors import ConfigError
-from groupwise.sandbox import limits
 
 
 class SandboxOutcome(StrEnum):
