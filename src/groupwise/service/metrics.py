@@ -17,9 +17,10 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        counter, gauge, histogram = (partial(kind, registry=self.registry) for kind in (Counter, Gauge, Histogram))
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         self._requests = counter("groupwise_requests_total", "Requests answered.", ["method", "route", "status"])
-        self._seconds = histogram("groupwise_request_seconds", "Seconds to answer a request.", buckets=BUCKETS)
+        about = "groupwise_request_seconds", "Seconds to answer a request."
+        self._seconds = Histogram(*about, buckets=BUCKETS, registry=self.registry)
         self.clients = gauge("groupwise_websocket_clients", "WebSocket clients connected.")
         self.sent = counter("groupwise_websocket_messages_total", "Messages sent to WebSocket clients.")
         self.dropped = counter("groupwise_websocket_dropped_total", "Events dropped for slow clients.")

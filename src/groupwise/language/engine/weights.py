@@ -167,7 +167,9 @@ class Fingerprint:
     def __init__(self, model: nn.Module) -> None:
         # The dictionaries themselves, so that a parameter that was replaced by another is noticed too.
         self.tables = [module._parameters for module in model.modules() if module._parameters]
-        self.adapters = [m for m in model.modules() if isinstance(getattr(m, "disable_adapters", None), bool)]
+        self.adapters: list[Any] = [
+            m for m in model.modules() if isinstance(getattr(m, "disable_adapters", None), bool)
+        ]
         # Tensors made in inference mode have no version counter.
         self.parameters = [p for p in model.parameters() if not p.is_inference()]
         self.taken = self._full()
