@@ -1,7 +1,7 @@
-"""A conversational agent trained with everything that GRPO has here, on a model of 0.9 million weights: half a minute.
+"""Train a conversational agent with 0.9 million weights, using most of what GRPO offers here, in half a minute.
 
-A custom reward, a reference model with a KL term, a critic with GAE, clipping, a LoRA adapter, evaluation, checkpoints;
-then the agent answers, and the run can be looked at with `groupwise show` and talked to with `groupwise chat`.
+It uses a custom reward, a reference model with a KL term, a critic with GAE, clipping, a LoRA adapter, evaluation and
+checkpoints. Then the agent answers; inspect the run with `groupwise show` and talk to it with `groupwise chat`.
 
     python examples/complete_grpo_training.py [--episodes 40] [--runs runs]
 """
@@ -26,7 +26,7 @@ SCENARIOS = [
 
 
 class Readable(RewardFunction):
-    """What a person could read: letters and spaces, words of a usual length. The model begins with gibberish."""
+    """Reward readable text: letters and spaces, words of normal length. At first the model writes gibberish."""
 
     def compute_reward(self, turns: Sequence[Message]) -> Score:
         said = " ".join(turn["content"] for turn in turns if turn["role"] == "assistant")
@@ -36,8 +36,8 @@ class Readable(RewardFunction):
         return Score(0.7 * letters + 0.3 * usual, {"letters": letters, "usual_words": usual})
 
 
-def told(event: Event) -> None:
-    """A line now and then."""
+def print_progress(event: Event) -> None:
+    """Print a line for some of the events."""
     if event.type == "step" and event.step % 5 == 0:
         metrics = event.data["metrics"]
         print(f"step {event.step:3}  reward {metrics['reward/mean']:.3f}  KL {metrics['policy/reference_kl']:.4f}")
@@ -59,16 +59,16 @@ async def main(episodes: int, runs: str) -> None:
         output_dir=runs, threads=1,
     )  # fmt: skip
     before = await answer(agent)
-    trainer = MultiTurnGRPOTrainer(agent, environment, Readable(), config, on_event=told)
+    trainer = MultiTurnGRPOTrainer(agent, environment, Readable(), config, on_event=print_progress)
     await trainer.initialize()
     trained = await trainer.train()
     print(f"before: {before!r}\nafter:  {await answer(trained)!r}")
-    print(f"look:   groupwise show {trainer.path}")
+    print(f"next:   groupwise show {trainer.path}")
     await trained.close()
 
 
 async def answer(agent: MultiTurnAgent) -> str:
-    """What the agent says to a customer."""
+    """Return the agent's answer to a customer."""
     context = await agent.start_conversation(user_id="user123")
     question = "I have a question about refund: Order delayed."
     return (await agent.generate_multiturn_response(context.conversation_id, question)).text
@@ -77,6 +77,6 @@ async def answer(agent: MultiTurnAgent) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--episodes", type=int, default=40)
-    parser.add_argument("--runs", default="runs", help="folder that holds the runs")
+    parser.add_argument("--runs", default="runs", help="folder for runs")
     given = parser.parse_args()
     asyncio.run(main(given.episodes, given.runs))

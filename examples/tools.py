@@ -1,6 +1,6 @@
 """Tools for a conversation: `groupwise chat MODEL --tools examples/tools.py`.
 
-A model that was trained to call tools asks for the time, converts money and works out sums with these.
+A model trained to call tools can use these to tell the time, convert money and do arithmetic.
 """
 
 import ast
@@ -17,7 +17,7 @@ OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mu
 
 @tool
 def calculate(expression: str) -> float:
-    """Work out a sum of numbers with + - * / and brackets.
+    """Calculate with numbers, + - * / and brackets.
 
     Args:
       expression: for example (2 + 3) * 4.
@@ -33,7 +33,7 @@ def _value(node: ast.expr) -> float:
             return float(OPERATORS[type(sign)](_value(left), _value(right)))
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -_value(inner)
-    raise ToolError("only numbers, + - * / and brackets are understood")
+    raise ToolError("only numbers, + - * / and brackets are allowed")
 
 
 @tool
@@ -44,12 +44,12 @@ def convert(amount: float, source: Literal["EUR", "USD", "GBP"], target: Literal
 
 @tool(timeout=2.0)
 async def time_in(hours_from_utc: int = 0) -> str:
-    """Tell the time of day.
+    """Return the time of day.
 
     Args:
-      hours_from_utc: the place's distance from UTC, from -12 to 14.
+      hours_from_utc: the offset from UTC in hours, from -12 to 14.
     """
     if not -12 <= hours_from_utc <= 14:
-        raise ToolError(f"no place is {hours_from_utc} hours from UTC")
+        raise ToolError(f"hours_from_utc must be from -12 to 14, not {hours_from_utc}")
     await asyncio.sleep(0)
     return datetime.now(timezone(timedelta(hours=hours_from_utc))).strftime("%H:%M")

@@ -1,6 +1,6 @@
-"""One generation of workflow designs gone through by hand, watched: seconds.
+"""Run a generation of workflow designs stage by stage and log what each stage did. Takes seconds.
 
-The designer does all of this itself (`Designer.design`); here each stage is called for, and what it did is recorded.
+The designer does all of this itself (`Designer.design`).
 
     python examples/workflow_monitoring.py [--requirements examples/workflows/loan.yaml] [--generations 3]
 """
@@ -24,7 +24,7 @@ logger = logging.getLogger("designer")
 
 
 def start() -> GraphPolicy:
-    """The policy that ships, or one that has learned nothing yet."""
+    """Return the policy that ships, or an untrained one."""
     try:
         return load_policy()
     except ConfigError:
@@ -63,7 +63,7 @@ def main() -> None:
             # Log performance
             logger.info("Generation metrics: %s", metrics)
         best = grpo.outcome().best
-    logger.info("The best is a %s in generation %d, with a score of %.4f.", best.origin, best.generation, best.total)
+    logger.info("Best design: a %s from generation %d, score %.4f.", best.origin, best.generation, best.total)
 
 
 if __name__ == "__main__":

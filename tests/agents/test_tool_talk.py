@@ -313,7 +313,7 @@ def test_the_example_file_works() -> None:
     told = [result.content for result in asyncio.run(box.run(reply.calls, reply.broken))]
     assert told == [
         "-20.0",
-        "error: only numbers, + - * / and brackets are understood",
+        "error: only numbers, + - * / and brackets are allowed",
         "9.00 EUR",
-        "error: no place is 20 hours from UTC",
+        "error: hours_from_utc must be from -12 to 14, not 20",
     ]

@@ -53,8 +53,8 @@ class Speaker:
         turn = agent.stream_multiturn_response(context.conversation_id, asked["message"], asked.get("strategy"))
         async with turn:
             async for event in turn.events:
-                for told in _told(event):
-                    yield told
+                for message in _messages(event):
+                    yield message
         response = turn.response
         facts = response.metadata
         yield {
@@ -123,7 +123,7 @@ def _changed(agent: MultiTurnAgent, asked: Mapping[str, Any]) -> MultiTurnAgent:
     return other
 
 
-def _told(event: str | Reply | ToolResult) -> list[Mapping[str, Any]]:
+def _messages(event: str | Reply | ToolResult) -> list[Mapping[str, Any]]:
     if isinstance(event, str):
         return [{"type": "delta", "text": event}]
     if isinstance(event, Reply):

@@ -337,7 +337,7 @@ def demo(
             words += f"\n    and then:  groupwise train {SETTINGS / GRPO_SETTINGS} --set policy.model_name={path}"
         console.print(words, highlight=False, markup=False, soft_wrap=True)
     else:
-        _tell(console, history, seconds)
+        _print_outcome(console, history, seconds)
         command = "groupwise" if shutil.which("groupwise") else sys.argv[0]
         words = NEXT.format(report=report, run=path, warm=warm, groupwise=command, settings=path / "config.toml")
         console.print(words, highlight=False, markup=False, soft_wrap=True)
@@ -362,7 +362,7 @@ def _train_stage(
     return path, last.data["reason"] == "stopped"
 
 
-def _tell(console: Console, history: History, seconds: float) -> None:
+def _print_outcome(console: Console, history: History, seconds: float) -> None:
     """Print scores and sample answers before and after."""
     scores = history.series("eval/accuracy")[1]
     asked = int(history.last("eval/attempts") or 0)

@@ -46,23 +46,23 @@ def rollout(
 
 
 def _print(console: Console, found: DryRun, show: int) -> None:
-    told = found.as_dict()
+    summary = found.as_dict()
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_row("groups", f"{told['groups']} of {told['attempts'] // told['groups']} attempts")
-    table.add_row("without signal", _share(told["zero_signal_share"]))
-    table.add_row("cut off", _share(told["truncated_share"]))
-    table.add_row("failed", _share(told["failed_share"]))
-    table.add_row("endings", ", ".join(f"{name} {count}" for name, count in told["endings"].items()))
-    table.add_row("reward", _range(told["reward"]))
-    if told["reward_spread_in_groups"] is not None:
-        table.add_row("spread inside groups", f"{told['reward_spread_in_groups']:.3g}")
-    for name, values in told["parts"].items():
+    table.add_row("groups", f"{summary['groups']} of {summary['attempts'] // summary['groups']} attempts")
+    table.add_row("without signal", _share(summary["zero_signal_share"]))
+    table.add_row("cut off", _share(summary["truncated_share"]))
+    table.add_row("failed", _share(summary["failed_share"]))
+    table.add_row("endings", ", ".join(f"{name} {count}" for name, count in summary["endings"].items()))
+    table.add_row("reward", _range(summary["reward"]))
+    if summary["reward_spread_in_groups"] is not None:
+        table.add_row("spread inside groups", f"{summary['reward_spread_in_groups']:.3g}")
+    for name, values in summary["parts"].items():
         table.add_row(f"  {name}", _range(values))
-    if told["turns"]:
-        table.add_row("turns", _range(told["turns"]))
-    table.add_row("actions or tokens", _range(told["actions"]))
-    table.add_row("time", f"{told['rollout_seconds']:.2f} s to make, {told['score_seconds']:.2f} s to score")
-    table.add_row("speed", f"{told['actions_per_second']:,.0f} actions or tokens a second")
+    if summary["turns"]:
+        table.add_row("turns", _range(summary["turns"]))
+    table.add_row("actions or tokens", _range(summary["actions"]))
+    table.add_row("time", f"{summary['rollout_seconds']:.2f} s to make, {summary['score_seconds']:.2f} s to score")
+    table.add_row("speed", f"{summary['actions_per_second']:,.0f} actions or tokens a second")
     console.print(table)
     for shown in _attempts(found, show):
         console.print(shown)

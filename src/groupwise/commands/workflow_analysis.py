@@ -135,8 +135,8 @@ def simulate(
     broken = broken_rules(design, asked, found.cycle_time)
     figures = draw(opened.document, design, asked, seed, out) if out is not None else []
     if common.json:
-        told = [asdict(violation) for violation in broken]
-        answer({"file": str(file), **asdict(found), "broken": told, "figures": [str(path) for path in figures]})
+        violations = [asdict(violation) for violation in broken]
+        answer({"file": str(file), **asdict(found), "broken": violations, "figures": [str(path) for path in figures]})
     else:
         show(found, broken)
         say(*(f"{path} written" for path in figures))

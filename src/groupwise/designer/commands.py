@@ -131,8 +131,8 @@ def feedback(
     stated = read_requirements(requirements)
     insist_feasible(stated)
     found = open_workflow(design, stated).design()
-    told = correction.measured_from_log(log) if log is not None else correction.MeasuredPerformance(cycle_time, cost)
-    measured = replace(told, cycle_time=cycle_time or told.cycle_time, cost=cost or told.cost)
+    read = correction.measured_from_log(log) if log is not None else correction.MeasuredPerformance(cycle_time, cost)
+    measured = replace(read, cycle_time=cycle_time or read.cycle_time, cost=cost or read.cost)
     with open_memory(memory) as kept, patiently(common.json):
         analysis = correction.learn_from(found, stated, measured, correction.known_correction(kept, stated))
         correction.remember_correction(kept, stated, analysis.correction)

@@ -299,7 +299,7 @@ def _drawn(block: Block) -> str:
         case Parallel(parts):
             return f"({' ∥ '.join(map(_drawn, parts))})"
         case Choice(parts, shares):
-            told = (f"{_drawn(part)} {share:.0%}" for part, share in zip(parts, shares, strict=True))
-            return f"[{' | '.join(told)}]"
+            branches = (f"{_drawn(part)} {share:.0%}" for part, share in zip(parts, shares, strict=True))
+            return f"[{' | '.join(branches)}]"
         case _:
             return f"{{{' '.join(map(_drawn, children(block)))}}}" if children(block) else "–"

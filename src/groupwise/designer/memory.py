@@ -75,8 +75,8 @@ class Recollection:
         found: list[Candidate] = []
         known = self.memory.contexts.get(self.key)
         if generations.number == 0 and known is not None and room:
-            told = known.last_performance
-            found += generations.follow(np.array([told["choices"]]), np.array([told["unit_order"]]))
+            plan = known.last_performance
+            found += generations.follow(np.array([plan["choices"]]), np.array([plan["unit_order"]]))
         drawn = self.recall.draw(self.rng)[: room - len(found)]
         if drawn:
             made = generations.recall([pattern.instantiate(self.context) for pattern in drawn])

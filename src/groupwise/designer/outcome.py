@@ -126,11 +126,11 @@ class GenerationMetrics:
         return self.updates[-1].policy_loss if self.updates else None
 
     def __str__(self) -> str:
-        told = f"{len(self.results)} judged, best {self.best:.4f}, mean {self.mean:.4f}, variance {self.variance:.2g}"
+        text = f"{len(self.results)} judged, best {self.best:.4f}, mean {self.mean:.4f}, variance {self.variance:.2g}"
         if self.updates:
             update = self.updates[-1]
-            told += f", policy loss {update.policy_loss:+.4f} from {update.attempts} attempts"
-        return f"{told}, {self.seconds * 1e3:.0f} ms"
+            text += f", policy loss {update.policy_loss:+.4f} from {update.attempts} attempts"
+        return f"{text}, {self.seconds * 1e3:.0f} ms"
 
 
 @dataclass(frozen=True, slots=True)

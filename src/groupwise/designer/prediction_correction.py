@@ -102,17 +102,17 @@ class Correction:
         return activity.model_copy(update={"duration": longer, "cost": activity.cost * self.cost})
 
     def words(self) -> str:
-        told = []
+        corrections = []
         if self.durations:
             least, most = min(self.durations.values()), max(self.durations.values())
             span = f"{least:.2f}" if most - least < 0.005 else f"{least:.2f} to {most:.2f} (by activity)"
-            told.append(f"durations are multiplied by {span}")
+            corrections.append(f"durations are multiplied by {span}")
         if abs(self.cost - 1) >= NOTICED:
-            told.append(f"costs {'' if told else 'are multiplied '}by {self.cost:.2f}")
+            corrections.append(f"costs {'' if corrections else 'are multiplied '}by {self.cost:.2f}")
         times = "measurement" if self.observations == 1 else "measurements"
-        if not told:
+        if not corrections:
             return f"{self.observations} {times} stored; nothing needs correcting."
-        return f"Based on {self.observations} {times}, {' and '.join(told)}."
+        return f"Based on {self.observations} {times}, {' and '.join(corrections)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +146,11 @@ class ErrorAnalysis:
 
     def lines(self) -> list[str]:
         losses = self.losses
-        told = (
+        summary = (
             f"Losses: performance {losses.performance:.4f}, structural {losses.structural:.4f}, "
             f"exploration {losses.exploration:.4f}, total {losses.total:.4f}"
         )
-        return [*map(str, self.mistakes), told, *(self.adjusted or ("Nothing was adjusted.",))]
+        return [*map(str, self.mistakes), summary, *(self.adjusted or ("Nothing was adjusted.",))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,14 +286,14 @@ def remember_correction(memory: MemorySystem, problem: DesignProblem | Requireme
     problem = problem if isinstance(problem, DesignProblem) else DesignProblem(problem)
     requirements = problem.requirements
     direction = memory.direction(requirements, {"features": situation(features_of(problem))})
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "durations": dict(correction.durations),
         "cost": correction.cost,
         "formulas": correction.formulas,
         "observations": correction.observations,
     }
     with memory.generation(memory.now + 1):
-        memory.contexts.record(family_of(requirements), direction, told, True)
+        memory.contexts.record(family_of(requirements), direction, record, True)
 
 
 def measured_from_log(path: str | Path) -> MeasuredPerformance:

@@ -108,19 +108,19 @@ def pareto_table(rows: Sequence[ParetoRow], of: int) -> RenderableType:
     return Group(table, *more)
 
 
-def changes_table(told: Explanation) -> RenderableType:
+def changes_table(diff: Explanation) -> RenderableType:
     """What changed, and which measures raised and lowered the score."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column()
-    if told.before.broken:
+    if diff.before.broken:
         table.add_row(
-            "✗", Text(f"no score, because it breaks rules: {listed([str(rule) for rule in told.before.broken], 2)}")
+            "✗", Text(f"no score, because it breaks rules: {listed([str(rule) for rule in diff.before.broken], 2)}")
         )
-    found = list(lines_of(told.differences))
+    found = list(lines_of(diff.differences))
     for mark, words in found or [("=", "nothing: no better design was found")]:
         table.add_row(mark, Text(words))
-    for mark, style, reasons in (("▲", "green", told.rose), ("▼", "red", told.fell)):
+    for mark, style, reasons in (("▲", "green", diff.rose), ("▼", "red", diff.fell)):
         if reasons:
             table.add_row(Text(mark, style), Text(listed([str(reason) for reason in reasons], 3)))
     return table
@@ -198,13 +198,13 @@ def drawing(design: Design) -> str:
     return f"<div class=scroll>{text.replace('<svg', f'<svg {style}', 1)}</div>"
 
 
-def _changes(told: Explanation) -> str:
-    rows = "".join(f"<tr><td>{mark}</td><td>{escape(words)}</td></tr>" for mark, words in lines_of(told.differences))
-    better = "".join(_reason("▲", "right", str(reason)) for reason in told.rose)
-    worse = "".join(_reason("▼", "wrong", str(reason)) for reason in told.fell)
+def _changes(diff: Explanation) -> str:
+    rows = "".join(f"<tr><td>{mark}</td><td>{escape(words)}</td></tr>" for mark, words in lines_of(diff.differences))
+    better = "".join(_reason("▲", "right", str(reason)) for reason in diff.rose)
+    worse = "".join(_reason("▼", "wrong", str(reason)) for reason in diff.fell)
     why = f"<h3>Why the score changed</h3><table>{better}{worse}</table>" if better or worse else ""
     body = f"<div class=scroll><table>{rows}</table></div>" if rows else "<p>Nothing.</p>"
-    return f"<section><h2>What changed</h2><p>Compared with {escape(told.baseline.words)}:</p>{body}{why}</section>"
+    return f"<section><h2>What changed</h2><p>Compared with {escape(diff.baseline.words)}:</p>{body}{why}</section>"
 
 
 def _reason(mark: str, kind: str, words: str) -> str:

@@ -56,12 +56,12 @@ def _head_preference(head: int, seen: np.ndarray, legal: np.ndarray, chosen: np.
     variance = (apart**2).sum((0, 1)) / count.sum()
     decisions = np.arange(len(chosen))
     weight = apart[decisions, chosen].mean(0) / (variance + STEADY)
-    told = {"known": [round(float(one), 1) for one in weight]}
+    weights = {"known": [round(float(one), 1) for one in weight]}
     if head not in NAMELESS:
         expected = (legal / count).mean(0)[:CANDIDATES]
         share = np.bincount(chosen, minlength=CANDIDATES)[:CANDIDATES] / len(chosen)
-        told["number"] = [round(float(one), 1) for one in np.log((share + PRIOR) / (expected + PRIOR))]
-    return told
+        weights["number"] = [round(float(one), 1) for one in np.log((share + PRIOR) / (expected + PRIOR))]
+    return weights
 
 
 class Preferences:
@@ -72,9 +72,9 @@ class Preferences:
         self.number = np.zeros((len(preferences), len(HEADS), CANDIDATES))
         for row, preference in enumerate(preferences):
             for head, name in enumerate(HEADS):
-                told = preference.get(name, {})
-                self.known[row, head] = told.get("known", 0.0)
-                self.number[row, head] = told.get("number", 0.0)
+                weights = preference.get(name, {})
+                self.known[row, head] = weights.get("known", 0.0)
+                self.number[row, head] = weights.get("number", 0.0)
 
     def __call__(self, question: DecisionBatch) -> Floats:
         """[plans, decisions, candidates]: probabilities that sum to 1 over the legal candidates."""

@@ -65,9 +65,9 @@ def requirements_from_text(
 async def _asked(endpoint: JudgeEndpoint, text: str) -> Requirements:
     # Ask, and ask again with the error message if the answer is invalid.
     shape = schema()
-    told = TASK.format(schema=json.dumps(shape, ensure_ascii=False))
+    instructions = TASK.format(schema=json.dumps(shape, ensure_ascii=False))
     messages = [
-        {"role": "system", "content": told},
+        {"role": "system", "content": instructions},
         {"role": "user", "content": f"<description>\n{text}\n</description>"},
     ]
     reply = await endpoint.ask(messages, shape)

@@ -124,8 +124,8 @@ def _shown(document: Document) -> dict[str, Any]:
     write_workflow(document, "design.json", "json")
     sound = all(verdict.sound for verdict in check_document(document).values())
     text = Path("design.json").read_text("utf8")
-    told = {"name": document.name, "sound": sound, "svg": svg(document), "document": text}
-    return {**told, "cannot": _cannot(document)}
+    result = {"name": document.name, "sound": sound, "svg": svg(document), "document": text}
+    return {**result, "cannot": _cannot(document)}
 
 
 def _cannot(document: Document) -> dict[str, str]:
@@ -153,8 +153,8 @@ def _file(document: Document, to: str) -> dict[str, Any]:
 
 
 def _format(one: Format) -> dict[str, Any]:
-    told = {"name": one.name, "title": one.title, "suffix": one.suffixes[0]}
-    return {**told, "reads": one.read is not None, "writes": one.write is not None}
+    fields = {"name": one.name, "title": one.title, "suffix": one.suffixes[0]}
+    return {**fields, "reads": one.read is not None, "writes": one.write is not None}
 
 
 @contextmanager

@@ -154,15 +154,15 @@ def _group(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:
-    told = ("trajectory_id", "total", "flags", "advantage", "length", "end", "failure", "version")
+    fields = ("trajectory_id", "total", "flags", "advantage", "length", "end", "failure", "version")
     text = row["text"] if len(row["text"]) <= SHOWN else row["text"][:SHOWN] + "…"
-    return {**{name: row[name] for name in told}, "parts": dict(row["parts"] or ()), "text": text}
+    return {**{name: row[name] for name in fields}, "parts": dict(row["parts"] or ()), "text": text}
 
 
 def _attempt_whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    told = {**_attempt(row), "text": row["text"]}
+    attempt = {**_attempt(row), "text": row["text"]}
     return {
-        **told, "step": row["step"], "group_id": row["group_id"], "task_id": row["task_id"], "prompt": row["prompt"],
+        **attempt, "step": row["step"], "group_id": row["group_id"], "task_id": row["task_id"], "prompt": row["prompt"],
         "turns": _turns(row),
     }  # fmt: skip
 

@@ -41,9 +41,9 @@ def find_format(tokenizer: Any) -> CallFormat | None:
     """Return the format in which the model's chat template writes calls; None for a template without tools."""
     call = {"id": "probe0000", "type": "function", "function": {"name": PROBE, "arguments": {"number": 1}}}
     asked = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
-    told = {"name": "other", "description": "", "parameters": {"type": "object", "properties": {}}}
+    function = {"name": "other", "description": "", "parameters": {"type": "object", "properties": {}}}
     try:
-        text = tokenizer.apply_chat_template(asked, tools=[{"type": "function", "function": told}], tokenize=False)
+        text = tokenizer.apply_chat_template(asked, tools=[{"type": "function", "function": function}], tokenize=False)
     except Exception:  # a template is a program and raises what it likes
         return None
     return next((known for known in FORMATS if known.written.search(text)), None)

@@ -54,8 +54,8 @@ class CompressionPlan:
 
     def _summary(self, about: str) -> Message:
         count = sum(len(block) for block in self.left)
-        told = f"[{count} earlier messages, in short:]\n{about}" if about else f"[{count} earlier messages left out]"
-        return {"role": "system", "name": SUMMARY, "content": told}
+        content = f"[{count} earlier messages, in short:]\n{about}" if about else f"[{count} earlier messages left out]"
+        return {"role": "system", "name": SUMMARY, "content": content}
 
 
 async def compress(

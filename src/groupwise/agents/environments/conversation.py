@@ -142,9 +142,9 @@ class PlayedUser:
         return Said(before.strip(), leaves=bool(found), satisfied=bool(found))
 
     def part(self) -> str:
-        told = "; ".join(f"{name}: {value}" for name, value in self.scenario.items() if isinstance(value, str | int))
+        facts = "; ".join(f"{name}: {value}" for name, value in self.scenario.items() if isinstance(value, str | int))
         return (
-            f"You are the customer in this conversation, never the assistant. {told}. Say {self.done} when satisfied."
+            f"You are the customer in this conversation, never the assistant. {facts}. Say {self.done} when satisfied."
         )
 
 

@@ -63,8 +63,8 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
     async def reset(self, task: Task) -> Observation:
         self.task = task.payload if isinstance(task.payload, Mapping) else self.training(0, task.seed)
         self.turns = 0
-        told = [{"role": "system", "content": self.task["system"]}] if self.task.get("system") else []
-        self.messages: list[Message] = [*told, {"role": "user", "content": self.task["goal"]}]
+        system = [{"role": "system", "content": self.task["system"]}] if self.task.get("system") else []
+        self.messages: list[Message] = [*system, {"role": "user", "content": self.task["goal"]}]
         return Observation(tuple(self.messages))
 
     async def step(self, reply: Reply) -> Transition:

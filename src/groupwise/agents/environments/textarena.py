@@ -76,11 +76,11 @@ class Game:
             over, _ = self.game.step(reply.content)
             if not over:
                 return Transition(({"role": "user", "content": self._news()},))
-            rewards, told = self.game.close()
+            rewards, info = self.game.close()
         if not rewards:
             raise ContractError(f"{self.scenarios.name} ended without a reward")
         reward = float(rewards[0])
-        invalid = float(bool(told[0].get("invalid_move")))
+        invalid = float(bool(info[0].get("invalid_move")))
         return Transition((), reward, End.FINISHED, {"correct": float(reward >= 1.0), "format": 1.0 - invalid})
 
     def _news(self) -> str:

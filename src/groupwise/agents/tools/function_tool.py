@@ -107,8 +107,8 @@ class Tool:
     @property
     def schema(self) -> dict[str, Any]:
         """The tool in the form that chat templates and chat APIs expect."""
-        told = {"name": self.name, "description": self.description, "parameters": dict(self.arguments.schema)}
-        return {"type": "function", "function": told}
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.arguments.schema)}
+        return {"type": "function", "function": function}
 
     @property
     def blocking(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from groupwise.control.papers import gpmixture, grpo, pcgrad, softmod
 from groupwise.control.papers.paper_result import PaperFinding, Progress
 
-# By name the experiment, and from how many seeds it is made unless told otherwise.
+# Each experiment by name, with its default number of seeds.
 PAPERS: dict[str, tuple[Callable[[Sequence[int], Progress], PaperFinding], int]] = {
     "grpo": (grpo.experiment, 8),
     "pcgrad": (pcgrad.experiment, 10),

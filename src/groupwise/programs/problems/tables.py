@@ -91,23 +91,23 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
     sheet = rng.choice(SHEETS)
     names = rng.sample(sheet.names, ROWS)
     if difficulty == 1 and rng.random() < 0.2:
-        told, steps, gives = _lookup(rng, names, sheet)
+        question, steps, gives = _lookup(rng, names, sheet)
     elif difficulty == 3 and rng.random() < 0.35:
-        told, steps, gives = _comparison(rng, names, sheet)
+        question, steps, gives = _comparison(rng, names, sheet)
     else:
-        told, steps, gives = _selection(rng, sheet, difficulty, listed=rng.random() < LISTINGS[difficulty])
+        question, steps, gives = _selection(rng, sheet, difficulty, listed=rng.random() < LISTINGS[difficulty])
     signature = Signature((Type.TABLE,), gives)
     program = program_of(signature, steps)
     if len(program.steps) != difficulty:
         return None
     return ProblemDraft(
-        lambda case: sentence(told),
+        lambda case: sentence(question),
         signature,
         program,
         lambda rng: (_table(rng, sheet, names),),
-        _constants(rng, sheet, names, told),
+        _constants(rng, sheet, names, question),
         lambda inputs, results: all(result for result in results if isinstance(result, list)),
-        wording=told,
+        wording=question,
     )
 
 
@@ -117,21 +117,21 @@ Told = tuple[str, Steps, Type]
 
 def _lookup(rng: random.Random, names: list[str], sheet: TableKind) -> Told:
     column, who = rng.choice(sheet.numbers), rng.choice(names)
-    told = rng.choice(LOOKED).replace("{column}", column).replace("{A}", who)
-    return told, [("look", [Parameter(0), Constant(who), Constant(column)])], Type.INT
+    question = rng.choice(LOOKED).replace("{column}", column).replace("{A}", who)
+    return question, [("look", [Parameter(0), Constant(who), Constant(column)])], Type.INT
 
 
 def _comparison(rng: random.Random, names: list[str], sheet: TableKind) -> Told:
     column, (one, other) = rng.choice(sheet.numbers), rng.sample(names, 2)
     table = Parameter(0)
     if rng.random() < 0.3:
-        told = rng.choice(SPREAD).replace("{column}", column).replace("{rows}", sheet.rows)
+        question = rng.choice(SPREAD).replace("{column}", column).replace("{rows}", sheet.rows)
         ends: Steps = [("highest", [table, Constant(column)]), ("lowest", [table, Constant(column)])]
-        return told, [*ends, ("sub", [Result(0), Result(1)])], Type.INT
+        return question, [*ends, ("sub", [Result(0), Result(1)])], Type.INT
     kind = rng.choice(list(PAIRED))
-    told = rng.choice(PAIRED[kind]).replace("{column}", column).replace("{A}", one).replace("{B}", other)
+    question = rng.choice(PAIRED[kind]).replace("{column}", column).replace("{A}", one).replace("{B}", other)
     looks: Steps = [("look", [table, Constant(who), Constant(column)]) for who in (one, other)]
-    return told, [*looks, (kind, [Result(0), Result(1)])], Type.INT
+    return question, [*looks, (kind, [Result(0), Result(1)])], Type.INT
 
 
 def _selection(rng: random.Random, sheet: TableKind, difficulty: int, listed: bool) -> Told:
@@ -155,9 +155,9 @@ def _selection(rng: random.Random, sheet: TableKind, difficulty: int, listed: bo
     which = " ".join([sheet.rows, " and ".join(conditions)]).strip()
     if listed:
         return rng.choice(LISTED).format(which=which), steps, Type.TABLE
-    told = rng.choice(ASKED[asked]).format(which=which, column=column)
+    question = rng.choice(ASKED[asked]).format(which=which, column=column)
     steps.append((asked, [value] if asked == "count_rows" else [value, Constant(column)]))
-    return told, steps, Type.TEXT if asked.startswith("who") else Type.INT
+    return question, steps, Type.TEXT if asked.startswith("who") else Type.INT
 
 
 def _table(rng: random.Random, sheet: TableKind, names: list[str]) -> list[dict[str, Value]]:
@@ -169,11 +169,11 @@ def _table(rng: random.Random, sheet: TableKind, names: list[str]) -> list[dict[
     return rows
 
 
-def _constants(rng: random.Random, sheet: TableKind, names: list[str], told: str) -> tuple[Word, ...]:
+def _constants(rng: random.Random, sheet: TableKind, names: list[str], question: str) -> tuple[Word, ...]:
     # The table's columns and cells, four of its names and two numbers, including all that the question mentions.
-    mentioned = [name for name in names if name in told]
+    mentioned = [name for name in names if name in question]
     others = rng.sample([name for name in names if name not in mentioned], 4 - len(mentioned))
-    limits = {int(word) for word in told.replace("?", "").replace(".", "").split() if word.isdecimal()}
+    limits = {int(word) for word in question.replace("?", "").replace(".", "").split() if word.isdecimal()}
     while len(limits) < 2:
         limits.add(rng.choice(THRESHOLDS[2:6]))
     return (

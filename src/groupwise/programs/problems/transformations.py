@@ -81,8 +81,8 @@ Mode = Literal["said", "vague", "silent"]
 
 def vocabulary() -> list[str]:
     texts = [text for texts in PHRASES.values() for text in texts]
-    told = words_of([*texts, *LINKS, *SHOWN, *ALONE, "n"])
-    return sorted(told | {*WORD_LIST, *LETTERS, *LETTERS.upper()})
+    words = words_of([*texts, *LINKS, *SHOWN, *ALONE, "n"])
+    return sorted(words | {*WORD_LIST, *LETTERS, *LETTERS.upper()})
 
 
 def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
@@ -108,7 +108,7 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
         program,
         inputs,
         tuple(Word(number, Type.INT) for number in constants),
-        _tells,
+        _is_informative,
         wording=f"{words} {frame}" if words else "",
     )
 
@@ -147,10 +147,10 @@ def _said(rng: random.Random, chain: list[str], numbers: Mapping[str, int], mode
     for name in chain:
         number = "n" if mode == "vague" else str(numbers.get(name, ""))
         phrases.append(rng.choice(PHRASES[name]).replace("#", number))
-    told = phrases[0]
+    text = phrases[0]
     for phrase in phrases[1:]:
-        told += rng.choice(LINKS) + phrase
-    return sentence(told) + "."
+        text += rng.choice(LINKS) + phrase
+    return sentence(text) + "."
 
 
 def _example(rng: random.Random, program: Program, inputs: Callable[[random.Random], tuple[Value, ...]]) -> str | None:
@@ -161,7 +161,7 @@ def _example(rng: random.Random, program: Program, inputs: Callable[[random.Rand
             results = trace(program, given)
         except OperatorError:
             continue
-        if _tells(given, results):
+        if _is_informative(given, results):
             return _shown(rng.choice(ALONE), Case(given, results[-1]))
     return None
 
@@ -178,8 +178,8 @@ INPUTS: dict[Type, Callable[[random.Random], tuple[Value, ...]]] = {
 }
 
 
-def _tells(inputs: Sequence[Value], results: Sequence[Value]) -> bool:
-    # Whether an example is informative: it shows a change, in values that fit into a question.
+def _is_informative(inputs: Sequence[Value], results: Sequence[Value]) -> bool:
+    # It shows a change, in values that fit into a question.
     return inputs[0] != results[-1] and all(_showable(value) for value in (*inputs, *results))
 
 

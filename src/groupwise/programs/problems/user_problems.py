@@ -99,9 +99,9 @@ def _type(values: Sequence[Value], where: str) -> Type:
     for wanted in TYPES:
         if all(fits(value, wanted) for value in values):
             return wanted
-    told = ", ".join(quoted(value, 24) for value in values[:3])
+    examples = ", ".join(quoted(value, 24) for value in values[:3])
     raise ConfigError(
-        f"{where} must have one type that programs support, but is {told}",
+        f"{where} must have one type that programs support, but is {examples}",
         hint="Use integers, strings, lists of either, or tables (lists of rows).",
         field="examples",
     )

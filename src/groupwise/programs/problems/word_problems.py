@@ -144,14 +144,14 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
         return None
     signature = Signature((Type.INT,) * len(story.sizes), Type.INT)
     program = program_of(signature, story.steps)
-    told = named(" ".join(story.sentences), rng)
+    text = named(" ".join(story.sentences), rng)
     return ProblemDraft(
-        lambda case: filled(told, case.inputs),
+        lambda case: filled(text, case.inputs),
         signature,
         program,
         lambda rng: tuple(rng.randint(2, 9) if size == "~" else rng.randint(10, 60) for size in story.sizes),
         sound=lambda inputs, results: _makes_sense(program, inputs, results, story.exact),
-        wording=told.replace("~", "#"),
+        wording=text.replace("~", "#"),
     )
 
 

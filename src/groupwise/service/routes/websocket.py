@@ -47,7 +47,7 @@ async def live(socket: WebSocket) -> None:
 
 async def broadcast(parts: ServiceState) -> None:
     """Send run lists and metrics to their followers for as long as the service runs."""
-    await asyncio.gather(_look_at_keys(parts), *(_tell(parts, topic, pace) for topic, pace in PACE.items()))
+    await asyncio.gather(_look_at_keys(parts), *(_send_updates(parts, topic, pace) for topic, pace in PACE.items()))
 
 
 async def _look_at_keys(parts: ServiceState) -> None:
@@ -60,7 +60,7 @@ async def _look_at_keys(parts: ServiceState) -> None:
             client.look_at_key()
 
 
-async def _tell(parts: ServiceState, topic: str, pace: float) -> None:
+async def _send_updates(parts: ServiceState, topic: str, pace: float) -> None:
     while True:
         await asyncio.sleep(pace)
         if not parts.topics.followers[topic]:
