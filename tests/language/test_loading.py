@@ -205,6 +205,20 @@ def test_folders_that_lack_something_say_what(saved: Callable[..., Path], tmp_pa
         load_model(str(broken))
 
 
+def test_code_in_a_model_folder_never_runs_even_if_the_user_would_agree(
+    saved: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, ran = saved("llama"), tmp_path / "ran"
+    settings = json.loads((folder / "config.json").read_text())
+    settings |= {"model_type": "custom", "auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}}
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "code.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda *asked: "y")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_model(str(folder))
+    assert not ran.exists()
+
+
 def test_weights_of_another_shape_are_not_filled_up_with_random_ones(saved: Callable[..., Path]) -> None:
     folder = saved()
     config = json.loads((folder / "config.json").read_text())

@@ -143,7 +143,7 @@ def _load(place: ModelLocation, dtype: torch.dtype, quantized: Any, device: torc
 def _tokenizer(transformers: Any, place: ModelLocation) -> Any:
     try:
         kind = transformers.PreTrainedTokenizerFast if _is_generic(place) else transformers.AutoTokenizer
-        return kind.from_pretrained(place.source, padding_side="right")
+        return kind.from_pretrained(place.source, padding_side="right", trust_remote_code=False)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise ConfigError(f"the tokenizer of '{place.name}' cannot be read: {_first_line(error)}") from error
 
@@ -162,7 +162,7 @@ def _model(transformers: Any, place: ModelLocation, dtype: torch.dtype, quantize
     try:
         with _quiet_bars():
             model, report = transformers.AutoModelForCausalLM.from_pretrained(
-                place.source, dtype=dtype, output_loading_info=True, **options
+                place.source, dtype=dtype, output_loading_info=True, trust_remote_code=False, **options
             )
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
         raise ConfigError(f"the model '{place.name}' cannot be read: {_first_line(error)}") from error

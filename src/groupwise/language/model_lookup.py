@@ -79,7 +79,7 @@ def _look_on_hub(name: str) -> None:
     """Return if the model is in the local cache of the hub, or on the hub itself."""
     transformers, hub = import_extra("transformers"), import_extra("huggingface_hub")
     try:
-        transformers.AutoConfig.from_pretrained(name, local_files_only=True)
+        transformers.AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
         return
     except (OSError, ValueError, KeyError):
         pass
@@ -87,7 +87,7 @@ def _look_on_hub(name: str) -> None:
         message = f"model '{name}' is not on this machine, and the Hugging Face hub cannot be reached"
         raise ConfigError(message, hint=_advice(name))
     try:
-        transformers.AutoConfig.from_pretrained(name)
+        transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0]
         hint = _advice(name)
