@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -80,18 +80,14 @@ def build_app() -> App:
     plain = Parameter(negative=(), show_default=lambda value: None if value in (None, ()) or value is False else value)
     # Plain text, because importing a Markdown renderer makes --help slower.
     app = App(name="groupwise", help=HELP, help_format="plaintext", version=__version__, default_parameter=plain)
-    _register(app, "groupwise", COMMANDS)
-    for name, (summary, commands) in GROUPS.items():
-        group = App(name=name, help=summary)
-        _register(group, f"groupwise {name}", commands)
-        app.command(group)
+    for name, command in COMMANDS.items():
+        command.register(app, name, "groupwise")
+    for group, (summary, commands) in GROUPS.items():
+        within = App(name=group, help=summary)
+        for name, command in commands.items():
+            command.register(within, name, f"groupwise {group}")
+        app.command(within)
     return app
-
-
-def _register(app: App, prefix: str, commands: Mapping[str, Command]) -> None:
-    for name, (function, summary, arguments) in commands.items():
-        usage = {"usage": f"Usage: {prefix} {name} [OPTIONS] {arguments}"} if arguments else {}
-        app.command(function, name=name, help=summary, **usage)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

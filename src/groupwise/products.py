@@ -3,8 +3,8 @@
 A product is declared in a light module: its name, its settings and their defaults, its metrics. It is implemented in
 another, which may import torch and is imported only when a run asks for it:
 
-    check(cfg)                               refuse settings that no run can be made of; required
     prepare(cfg) -> cfg                      pin what might change later, before the run folder exists
+    check(cfg)                               refuse settings that no run can be made of; required
     open_run(run_dir, cfg, *, learning)      -> cfg; use what the run keeps in its own folder
     build(cfg) -> Parts                      policy, source of batches and evaluation; required
     report_sections(run_dir, cfg)            -> HTML sections that the product adds to a run's report
@@ -32,6 +32,8 @@ from groupwise.errors import ConfigError, ContractError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from cyclopts import App
+
     from groupwise.config import TrainingConfig
     from groupwise.training.session import Parts
 
@@ -55,6 +57,11 @@ class Command(NamedTuple):
     function: str
     summary: str
     arguments: str = ""
+
+    def register(self, app: App, name: str, prefix: str) -> None:
+        """Add the command to the application; its function is imported when it is called."""
+        usage = {"usage": f"Usage: {prefix} {name} [OPTIONS] {self.arguments}"} if self.arguments else {}
+        app.command(self.function, name=name, help=self.summary, **usage)
 
 
 COMMANDS: Mapping[str, Command] = {

@@ -13,7 +13,7 @@ import torch
 from groupwise.agents import language_product as product
 from groupwise.agents import warm_start
 from groupwise.agents.export import export_run
-from groupwise.agents.model_start import find_start, load_run, load_start, open_run, prepare
+from groupwise.agents.model_start import find_start, load_run, load_start, open_run, pin_start
 from groupwise.config import TrainingConfig
 from groupwise.errors import CheckpointError, ConfigError, RunError
 from groupwise.language.loading import load_model, merged, save_model
@@ -79,7 +79,7 @@ def test_a_critic_in_the_checkpoint_is_no_obstacle(make_run: MakeRun) -> None:
 def test_a_pinned_start_stays_the_same_when_the_other_run_goes_on(make_run: MakeRun, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(make_run(), path)
-    cfg = prepare(TrainingConfig.from_dict({**LANGUAGE, "model_name": str(path)}))
+    cfg = pin_start(TrainingConfig.from_dict({**LANGUAGE, "model_name": str(path)}))
     assert cfg.policy.model_name == str(path / "checkpoints" / "000002")
     before = logits(load_start(cfg).model)
     shutil.copytree(path / "checkpoints" / "000001", path / "checkpoints" / "000003")
@@ -87,7 +87,7 @@ def test_a_pinned_start_stays_the_same_when_the_other_run_goes_on(make_run: Make
     shutil.rmtree(path / "checkpoints" / "000002")
     with pytest.raises(CheckpointError, match="has no usable checkpoint: none for step 2"):
         load_start(cfg)
-    assert prepare(TrainingConfig(model_name="tiny")) == TrainingConfig(model_name="tiny")
+    assert pin_start(TrainingConfig(model_name="tiny")) == TrainingConfig(model_name="tiny")
 
 
 def test_runs_that_moved_together_still_find_each_other(
@@ -118,7 +118,7 @@ def test_what_cannot_be_a_start_says_why(
     make_run: MakeRun, small_config: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:
     control = create_run(small_config())
-    for refused in (lambda: load_run(control), lambda: prepare(read_config(control).replace(model_name=str(control)))):
+    for refused in (lambda: load_run(control), lambda: pin_start(read_config(control).replace(model_name=str(control)))):
         with pytest.raises(RunError, match="did not train a language model: its task.product is 'control'") as caught:
             refused()
         assert "groupwise eval" in caught.value.hint
@@ -132,7 +132,7 @@ def test_what_cannot_be_a_start_says_why(
 def begin(base: Path, model: str, **changes: object) -> Path:
     """A run as the commands make one: its start is named in full, and kept."""
     settings = {**LANGUAGE, "output_dir": str(base), "model_name": model, "num_episodes": 1, **changes}
-    path = create_run(prepare(TrainingConfig.from_dict(settings)))
+    path = create_run(pin_start(TrainingConfig.from_dict(settings)))
     resume(path)
     return path
 
@@ -252,7 +252,7 @@ def test_a_model_that_changed_on_the_hub_is_told_of(
     (cache / "refs" / "main").write_text("a" * 40)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     cfg = TrainingConfig.from_dict({**LANGUAGE, "model_name": "me/small", "lora_rank": 2})
-    path = create_run(prepare(cfg))
+    path = create_run(pin_start(cfg))
     assert open_run(path, cfg, learning=True) == cfg
     assert not caplog.messages
     (cache / "refs" / "main").write_text("b" * 40)

@@ -11,7 +11,8 @@ from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.registry import find_scenarios
 from groupwise.agents.evaluation import summary
 from groupwise.agents.language_product import LanguageSource, prefix_values, sampling
-from groupwise.agents.model_start import load_start, open_run, prepare
+from groupwise.agents.model_start import load_start, open_run
+from groupwise.agents.model_start import pin_start as prepare
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.errors import ContractError

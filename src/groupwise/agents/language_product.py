@@ -14,7 +14,7 @@ from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
 from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problems
 from groupwise.agents.evaluation import as_groups, greedy_evaluation
-from groupwise.agents.model_start import load_start, open_run, prepare
+from groupwise.agents.model_start import load_start, open_run, pin_start
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.language.engine import Engine, SamplingParams
@@ -35,9 +35,17 @@ add_reward("program", "groupwise.agents.program_reward:ProgramTestReward")
 ROOM = 16_384  # sampled tokens of all answers that are generated at once
 
 
+def prepare(cfg: TrainingConfig) -> TrainingConfig:
+    return pin_start(cfg)
+
+
 def check(cfg: TrainingConfig) -> None:
-    find_problems(cfg.task)
-    find_reward(cfg.reward)
+    reward_of(cfg, find_problems(cfg.task))
+
+
+def reward_of(cfg: TrainingConfig, problems: Problems) -> Reward:
+    """Return the reward that the settings name, else the problems' own grade."""
+    return find_reward(cfg.reward) or per_attempt(grader(problems))
 
 
 def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
@@ -47,7 +55,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     in training.
     """
     problems = find_problems(cfg.task)
-    grade = find_reward(cfg.reward) or per_attempt(grader(problems))
+    grade = reward_of(cfg, problems)
     language = load_start(cfg)
     critic = needs_critic(cfg.advantage.estimator)
     policy = LanguagePolicy(

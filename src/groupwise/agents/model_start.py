@@ -24,8 +24,7 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, RunError, RunNotFound
 from groupwise.files import whole_folder, write_atomic
 from groupwise.language.adapters import Lora
-from groupwise.language.loading import LanguageModel, load_model, merged, save_model
-from groupwise.language.loading import prepare as prepare_model
+from groupwise.language.loading import LanguageModel, load_model, merged, prepare, save_model
 from groupwise.language.model_lookup import Fingerprint, ModelLocation, find_model, fingerprint, is_model
 from groupwise.language.policy import LanguagePolicy
 from groupwise.products import product_of
@@ -88,7 +87,7 @@ def load_start(cfg: TrainingConfig) -> LanguageModel:
             hint="Write it as a model folder first, for example with groupwise export.",
             field="language.quantization",
         )
-    return prepare_model(
+    return prepare(
         _merged_start(start, cfg), device=cfg.policy.device, lora=lora, seed=cfg.run.seed,
         gradient_checkpointing=cfg.policy.gradient_checkpointing,
     )  # fmt: skip
@@ -128,7 +127,7 @@ def language_config(path: Path) -> TrainingConfig:
     return cfg
 
 
-def prepare(cfg: TrainingConfig) -> TrainingConfig:
+def pin_start(cfg: TrainingConfig) -> TrainingConfig:
     """Name the checkpoint or folder that the settings start from in full, so that it stays the same.
 
     A model that cannot be found is refused now, before there is a run folder.
@@ -212,7 +211,7 @@ def find_chat_model(name: str, runs_dir: str) -> tuple[LanguageModel, dict[str, 
     cfg = language_config(start.run)
     own = {"model_name": str(start.run), **{name: getattr(cfg.sampling, name) for name in SAMPLING}}
     device = cfg.policy.device if torch.cuda.is_available() else "cpu"
-    return prepare_model(load_run(start.run, start.step), device=device), own
+    return prepare(load_run(start.run, start.step), device=device), own
 
 
 def _refuse_misspelt(name: str, runs_dir: str) -> None:

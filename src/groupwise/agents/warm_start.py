@@ -20,7 +20,8 @@ from groupwise.agents.environments.contract import Observation, Scenarios
 from groupwise.agents.environments.registry import find_scenarios, names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.language_product import check_listed, grader
-from groupwise.agents.model_start import load_start, open_run, prepare
+from groupwise.agents.model_start import load_start, open_run
+from groupwise.agents.model_start import pin_start as prepare
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.event_loop import EventLoop

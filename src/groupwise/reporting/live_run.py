@@ -12,7 +12,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.products import product_of
 from groupwise.reporting.console import watch
 from groupwise.reporting.report import write_report
-from groupwise.reporting.trackers import exporters
+from groupwise.reporting.trackers import check_trackers, exporters
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run, read_config
 from groupwise.training.session import Parts, execute
@@ -24,9 +24,11 @@ INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
 
 def start_run(cfg: TrainingConfig, *, json: bool, quiet: bool = False) -> tuple[Path, int]:
     """Make a run of these settings and follow it to its end: its folder, and the exit status."""
+    # Everything that can be refused is refused before there is a folder.
+    check_trackers(cfg.run.report_to)
     product = product_of(cfg)
-    product.check(cfg)
     cfg = product.prepare(cfg)
+    product.check(cfg)
     path = create_run(cfg)
     return path, follow_run(path, cfg, json=json, quiet=quiet)
 

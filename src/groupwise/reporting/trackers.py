@@ -36,6 +36,11 @@ def exporters(report_to: Sequence[str], run_dir: Path, config: Mapping[str, Any]
     return [GuardedTracker(_kind(name)(run_dir, config), name) for name in dict.fromkeys(report_to)]
 
 
+def check_trackers(report_to: Sequence[str]) -> None:
+    """Refuse a tracker that does not exist or is not installed. It writes nothing."""
+    exporters(report_to, Path(), {})
+
+
 def _kind(name: str) -> type[TensorBoard] | type[WandB]:
     if name in KINDS:
         return KINDS[name]

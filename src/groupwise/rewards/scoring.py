@@ -80,10 +80,11 @@ class RewardScorer:
 
     def __init__(self, timeout: float | None = None) -> None:
         self.timeout = timeout
-        self._loop = EventLoop("scorer")
+        self._loop: EventLoop | None = None
 
     def score(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
         """Score every group; interrupting the waiting thread cancels what is under way."""
+        self._loop = self._loop or EventLoop("scorer")
         return self._loop.run(self._score_all(reward, groups))
 
     async def _score_all(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
@@ -94,7 +95,8 @@ class RewardScorer:
 
     def close(self) -> None:
         """End the loop and its thread; scoring that is under way is cancelled."""
-        self._loop.close()
+        if self._loop is not None:
+            self._loop.close()
 
     def __enter__(self) -> RewardScorer:
         return self

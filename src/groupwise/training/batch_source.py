@@ -108,11 +108,11 @@ class GroupSource:
         self.reward = reward
         self.collate = collate
         self.critic = None if values is None else ScaledCritic(values, ValueScales())
-        self.groups = GroupAssignment(cfg)
         self.reference = reference
         self.scorer = RewardScorer(timeout=cfg.rollout.reward_timeout)
         self.replay = ReplayBuffer(cfg.rollout, cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "asking the reference")
+        self.groups = GroupAssignment(cfg)
         self.parts = PartStatistics()
         self.silent_steps = 0
 

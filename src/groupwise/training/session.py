@@ -48,19 +48,23 @@ def execute(
     *,
     by_hand: bool = False,
 ) -> Iterator[Event]:
-    """Run or resume the run at `path`, with `cfg` in place of its recorded settings if given.
+    """Open the run at `path`, and return its events as it runs, with `cfg` in place of its recorded settings if given.
 
     When a person resumes a run (`by_hand`), pending commands to stop are ignored.
 
     Raise `stop` to end it after its current step (`graceful_stop` ties that to Ctrl-C). Only one run at a time per
     process: runs share the global random generators and the number of threads.
     """
-    run = Run(path, by_hand)
+    # Opened now, not at the first event: a run that another process has is refused before anything is shown.
+    return _events(Run(path, by_hand), build, cfg, stop)
+
+
+def _events(run: Run, build: Build, cfg: TrainingConfig | None, stop: StopFlag | None) -> Iterator[Event]:
     parts: Parts | None = None
     # Does nothing until the settings are read; the `finally` below needs it in any case.
     free_threads = use_threads(None)
     try:
-        cfg = cfg or read_config(path)
+        cfg = cfg or read_config(run.path)
         run.set_status("running", run.checkpoint.step if run.checkpoint else 0, cfg.training.num_episodes)
         check_device(cfg.policy.device)
         # Before `build`: fresh weights come from the global generators. A checkpoint then overrides all of it.
@@ -74,7 +78,7 @@ def execute(
             parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, samples=parts.samples, stop=stop
         )
     except StorageError as error:
-        refusal: GroupwiseError = _storage_failed(error, path)
+        refusal: GroupwiseError = _storage_failed(error, run.path)
         yield from _failed(run, refusal)
         raise refusal from error
     except GroupwiseError as error:
