@@ -118,7 +118,10 @@ def test_what_cannot_be_a_start_says_why(
     make_run: MakeRun, small_config: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:
     control = create_run(small_config())
-    for refused in (lambda: load_run(control), lambda: pin_start(read_config(control).replace(model_name=str(control)))):
+    for refused in (
+        lambda: load_run(control),
+        lambda: pin_start(read_config(control).replace(model_name=str(control))),
+    ):
         with pytest.raises(RunError, match="did not train a language model: its task.product is 'control'") as caught:
             refused()
         assert "groupwise eval" in caught.value.hint

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, MissingExtra
+from groupwise.reporting.live_run import start_run
 from groupwise.reporting.trackers import exporters, scalars
 from groupwise.training.events import encode
 from groupwise.types import Event
@@ -183,6 +185,14 @@ def test_a_missing_package_names_the_extra(
     with pytest.raises(MissingExtra) as error:
         exporters([kind], tmp_path, {})
     assert error.value.hint == "pip install 'groupwise[tracking]'"
+
+
+def test_a_missing_tracker_is_refused_before_there_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    cfg = TrainingConfig(environment="CartPole-v1", report_to=("wandb",), output_dir=str(tmp_path / "runs"))
+    with pytest.raises(MissingExtra):
+        start_run(cfg, json=True)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_an_unknown_tracker_is_refused_with_a_guess(tmp_path: Path) -> None:

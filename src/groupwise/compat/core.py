@@ -11,8 +11,7 @@ from torch import Tensor
 
 from groupwise.core.advantages import Baseline, Scale, group_advantages
 from groupwise.core.divergence import entropy_bonus
-from groupwise.core.loss_rules import loss_denominator
-from groupwise.core.losses import policy_loss
+from groupwise.core.losses import loss_denominator, policy_loss
 from groupwise.core.shapes import check_rank, check_shape
 from groupwise.core.tokens import masked_mean, row_lengths, token_entropy, token_logp
 from groupwise.errors import MissingExtra

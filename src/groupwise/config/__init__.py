@@ -3,14 +3,15 @@
     sections.py ← fields.py                      the settings there are, and how one value is read and refused
     setting_names.py ← rules.py                  a product's settings; from given names to values and findings
     training_config.py ← flat_names.py           `TrainingConfig`, and its TOML
-    files.py                                     loading a TOML, YAML, JSON or XML file, with overrides on top
+    files.py ← overrides.py                      loading a TOML, YAML, JSON or XML file, with `--set` on top
     reference.py                                 JSON Schema, docs/reference/config.md and flat_names.py, generated
 
 Open sections.py to see or add a setting; a product's own settings are in its `declaration.py`.
 """
 
 from groupwise.config.fields import Finding, Section, setting
-from groupwise.config.files import apply_overrides, check_config, load_config
+from groupwise.config.files import check_config, load_config
+from groupwise.config.overrides import apply_overrides
 from groupwise.config.sections import (
     AdvantageSettings,
     GroupingSettings,

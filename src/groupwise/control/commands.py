@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.config.files import apply_overrides
+from groupwise.config.overrides import apply_overrides
 from groupwise.control.comparison.arms import ABLATIONS, KNOWN_SCALES
 from groupwise.control.comparison.campaign import Entry, available, extras_of, product_module
 from groupwise.control.comparison.campaign import compare as run_entries

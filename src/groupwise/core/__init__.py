@@ -26,8 +26,7 @@ from groupwise.core.advantages import (
 from groupwise.core.divergence import ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
 from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
 from groupwise.core.grouping.weighting import group_sizes, make_weighting
-from groupwise.core.loss_rules import LOSSES, LossRule, loss_denominator, loss_rule
-from groupwise.core.losses import PolicyLoss, policy_loss
+from groupwise.core.losses import LOSSES, LossRule, PolicyLoss, loss_denominator, loss_rule, policy_loss
 from groupwise.core.objectives import mean_square_by_level, zscore
 from groupwise.core.returns_and_gae import (
     Gae,

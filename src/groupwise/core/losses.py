@@ -1,21 +1,105 @@
-"""Policy losses as parameters of one clipped surrogate.
+"""Policy losses: the table of what makes one differ from another, and the one function that computes them all.
 
     loss = Σ_i Σ_t w_it mask_it (surrogate_it + β KL_it) [/ |y_i|] / denominator
 
-A rule of `loss_rules.LOSSES` chooses the surrogate, the level of the importance ratio, and what the sum is divided
-by. The denominator is given and not counted here, so the losses and gradients of micro-batches simply add up.
+A row of `LOSSES` chooses the surrogate, the level of the importance ratio, and what the sum is divided by. The
+denominator is given and not counted here, so the losses and gradients of micro-batches simply add up.
 """
 
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from groupwise.core.divergence import ReferenceKl, kl_estimate
-from groupwise.core.loss_rules import Aggregation, loss_rule
 from groupwise.core.shapes import as_columns, at_least_float32, check_choice, check_positive, check_rank, check_shape
-from groupwise.core.surrogates import ImportanceLevel, SampledTokens, importance_ratio
+from groupwise.core.surrogates import (
+    ImportanceLevel,
+    SampledTokens,
+    Surrogate,
+    cispo,
+    clipped,
+    importance_ratio,
+    sapo,
+    vespo,
+)
 from groupwise.core.tokens import masked_mean, row_lengths
+
+Aggregation: TypeAlias = Literal["mean_of_means", "tokens", "sequences", "fixed_length"]
+
+
+@dataclass(frozen=True, slots=True)
+class LossRule:
+    """What makes one loss differ from another.
+
+    surrogate: the function of the sampled tokens; its keyword arguments are the loss's own parameters.
+    aggregation: "mean_of_means" averages the tokens of a sequence, then the sequences; "tokens" averages all
+    tokens; "sequences" sums the tokens of a sequence and averages the sequences; "fixed_length" divides the
+    sum of all tokens by sequences × the longest length allowed.
+    """
+
+    surrogate: Callable[..., Surrogate]
+    importance: ImportanceLevel
+    aggregation: Aggregation
+    paper: str
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the loss's own parameters."""
+        return tuple(inspect.signature(self.surrogate).parameters)[1:]
+
+
+# TRL calls the clipped surrogate averaged over all tokens of a batch BNPO (arXiv 2506.02864): it is DAPO's loss.
+_DAPO = LossRule(clipped, "token", "tokens", "DAPO, arXiv 2503.14476")
+
+LOSSES: Mapping[str, LossRule] = MappingProxyType(
+    {
+        "grpo": LossRule(clipped, "token", "mean_of_means", "DeepSeekMath, arXiv 2402.03300"),
+        "bnpo": _DAPO,
+        "dapo": _DAPO,
+        "dr_grpo": LossRule(clipped, "token", "fixed_length", "Dr. GRPO, arXiv 2503.20783"),
+        "gspo": LossRule(clipped, "sequence", "mean_of_means", "GSPO, arXiv 2507.18071"),
+        "luspo": LossRule(clipped, "sequence", "sequences", "LUSPO, arXiv 2602.05261"),
+        "cispo": LossRule(cispo, "token", "tokens", "MiniMax-M1, arXiv 2506.13585"),
+        "sapo": LossRule(sapo, "token", "mean_of_means", "SAPO, arXiv 2511.20347"),
+        "vespo": LossRule(vespo, "token", "tokens", "VESPO, arXiv 2602.10693"),
+    }
+)
+
+
+def loss_rule(loss_type: str) -> LossRule:
+    """The rule of that name; a `ValueError` that lists all names if there is none."""
+    check_choice("loss_type", loss_type, LOSSES)
+    return LOSSES[loss_type]
+
+
+def loss_denominator(loss_type: str, mask: Tensor, *, max_length: int | None = None) -> float:
+    """What `policy_loss` divides by, counted on the mask of the WHOLE batch, before it is split.
+
+    grpo, gspo, sapo, luspo: sequences.  bnpo, dapo, cispo, vespo: tokens.  dr_grpo: sequences × max_length.
+
+    Args:
+      mask: [B, T]. Rows without a token count as sequences, so that leaving out an attempt does not
+        make the step of the others larger.
+      max_length: the longest sequence allowed, for dr_grpo.
+
+    Returns:
+      At least 1.
+    """
+    check_rank("mask", mask, 2)
+    aggregation = loss_rule(loss_type).aggregation
+    if aggregation == "tokens":
+        return float(max(int(mask.bool().sum()), 1))
+    if aggregation != "fixed_length":
+        return float(max(mask.shape[0], 1))
+    if max_length is None:
+        raise ValueError(f"{loss_type} divides by the maximum length; pass max_length")
+    check_positive("max_length", max_length)
+    return float(max(mask.shape[0], 1) * max_length)
 
 
 @dataclass(frozen=True, slots=True)
