@@ -7,7 +7,6 @@ In the order data flows:
     returns_and_gae   rewards over time → returns, GAE, return-to-go within a group; the critic's loss
     tokens            logits → log-probabilities and entropies of tokens; masks that select tokens
     losses            log-probabilities and advantages → the policy loss (open this first)
-      loss_rules      the table of losses: which surrogate, which ratio, which denominator
       surrogates      what one token contributes, one function per family of objectives
       divergence      KL to a reference and its coefficient, the entropy bonus
     gradient_surgery  gradients of tasks in conflict

@@ -1,7 +1,7 @@
 """What one token contributes to the policy loss, one function per family of objectives. Smaller is better.
 
 A surrogate takes the sampled tokens and its own parameters, and returns the negated objective of every token. Which
-losses use which surrogate is the table `loss_rules.LOSSES`.
+losses use which surrogate is the table `losses.LOSSES`.
 """
 
 import math
