@@ -200,18 +200,13 @@ def classic() -> list[SuiteTask]:
 def curriculum() -> list[SuiteTask]:
     """A mountain car that starts fast and, level by level, slower, until it must rock itself out."""
     speeds = {"fast": 0.055, "slower": 0.045, "slow": 0.03, "at-rest": 0.0}
-    return [
-        SuiteTask(f"mountain-car-{name}", MountainCar(start_speed=speed), goal=-150.0) for name, speed in speeds.items()
-    ]
+    cars = {name: MountainCar(start_speed=speed) for name, speed in speeds.items()}
+    return [SuiteTask(f"mountain-car-{name}", car, goal=-150.0) for name, car in cars.items()]
 
 
 PARTS: Mapping[str, Callable[[], list[SuiteTask]]] = {
-    "reward-scales": reward_scales,
-    "dynamics": dynamics,
-    "lengths": lengths,
-    "capability": capability,
-    "classic": classic,
-    "curriculum": curriculum,
+    make.__name__.replace("_", "-"): make
+    for make in (reward_scales, dynamics, lengths, capability, classic, curriculum)
 }
 
 

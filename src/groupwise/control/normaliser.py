@@ -122,7 +122,10 @@ class ScaledReward:
             for number, (member, score) in enumerate(zip(group, scores, strict=True))
             if isinstance(score, Score) and len(member)
         }
-        self._see(list(earned.values()))
+        if earned:
+            mask = padded([np.ones(len(rewards), np.bool_) for rewards in earned.values()], np.bool_)
+            returns = discounted_returns(padded(list(earned.values()), np.float64), mask, self.gamma)[mask]
+            self.normaliser.fresh["returns"].add(returns.numpy()[:, np.newaxis])
         for number, rewards in earned.items():
             score = scores[number]
             assert isinstance(score, Score)
@@ -135,9 +138,3 @@ class ScaledReward:
     def load_state_dict(self, state: Any) -> None:
         if hasattr(self.reward, "load_state_dict"):
             self.reward.load_state_dict(state)
-
-    def _see(self, earned: Sequence[Array]) -> None:
-        if earned:
-            mask = padded([np.ones(len(rewards), np.bool_) for rewards in earned], np.bool_)
-            returns = discounted_returns(padded(earned, np.float64), mask, self.gamma)[mask]
-            self.normaliser.fresh["returns"].add(returns.numpy()[:, np.newaxis])

@@ -155,7 +155,9 @@ def pareto(scores: ArrayLike, weights: ArrayLike) -> Floats:
     s = s[:, w > 0]
     fronts = non_dominated_fronts(s)
     count = int(fronts.max()) + 1
-    unit = _unit(s)
+    # Every column from 0 at its lowest to 1 at its highest; 0 where it has no spread.
+    spread = s.max(0) - s.min(0)
+    unit = (s - s.min(0)) / np.where(spread > 0, spread, 1.0)
     share = np.zeros(len(s))
     for front in range(count):
         rows = fronts == front
@@ -237,13 +239,6 @@ def _by_counting(points: Floats) -> Floats:
         inside &= places[:, k, None] <= points[None, :, k]
     alone = inside & (inside.sum(1, keepdims=True) == 1)
     return np.asarray(alone.mean(0) * highest.prod(), np.float64)
-
-
-def _unit(scores: Floats) -> Floats:
-    """Every column from 0 at its lowest to 1 at its highest; 0 where it has no spread."""
-    lowest = scores.min(0)
-    spread = scores.max(0) - lowest
-    return np.asarray((scores - lowest) / np.where(spread > 0, spread, 1.0), np.float64)
 
 
 def _checked(scores: ArrayLike, weights: ArrayLike) -> tuple[Floats, Floats]:

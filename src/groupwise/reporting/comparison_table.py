@@ -119,13 +119,8 @@ class Bar:
 def progress_bar(console: Console | None = None, quiet: bool = False) -> Iterator[Bar]:
     """A bar on standard error that disappears when all runs are finished."""
     console = console or Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    left = TextColumn("left"), TimeRemainingColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), *left)
     hidden = quiet or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         yield Bar(progress)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Table: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[..., Table]
+Strata: TypeAlias = Sequence[int] | None
 
 REPETITIONS = 20_000
 # With fewer seeds a result is exploratory.
@@ -90,11 +91,7 @@ class Interval:
 
 
 def bootstrap(
-    statistic: Statistic,
-    *tables: Table,
-    strata: Sequence[int] | None = None,
-    repetitions: int = REPETITIONS,
-    seed: int = 0,
+    statistic: Statistic, *tables: Table, strata: Strata = None, repetitions: int = REPETITIONS, seed: int = 0
 ) -> Table:
     """The statistic of `repetitions` tables whose seeds are resampled, with replacement, within each stratum.
 
@@ -127,11 +124,7 @@ def percentile_interval(value: float, samples: Table, level: float = 0.95) -> In
 
 
 def estimate(
-    statistic: Statistic,
-    *tables: Table,
-    strata: Sequence[int] | None = None,
-    repetitions: int = REPETITIONS,
-    seed: int = 0,
+    statistic: Statistic, *tables: Table, strata: Strata = None, repetitions: int = REPETITIONS, seed: int = 0
 ) -> Interval:
     """A statistic of the tables with its 95% stratified bootstrap interval."""
     value = float(statistic(*tables))
@@ -156,7 +149,7 @@ class Difference:
         return self.seeds < EXPLORATORY
 
 
-def paired_difference(ours: Table, theirs: Table, *, strata: Sequence[int] | None = None) -> Difference:
+def paired_difference(ours: Table, theirs: Table, *, strata: Strata = None) -> Difference:
     """Ours minus theirs [seeds, tasks], paired by seed: the mean, its 95% interval and a p-value.
 
     Claims depend on this, so it is Student's paired interval and not a bootstrap: with five seeds the percentile

@@ -66,12 +66,10 @@ def _compared(history: History, metric: Metric, first: int, last: int) -> str:
 def subject(history: History) -> str:
     """What was trained, on what; a model from a checkpoint goes by its run's name."""
     task, model = history.setting("task.environment"), history.setting("policy.model_name")
-    parts = [_model(Path(str(model))) if model else "", Path(str(task)).name if task else ""]
+    folder = Path(str(model or ""))
+    run = folder.parent.parent if folder.parent.name == "checkpoints" else folder
+    parts = [run.name, Path(str(task)).name if task else ""]
     return " on ".join(part for part in parts if part)
-
-
-def _model(path: Path) -> str:
-    return path.parent.parent.name if path.parent.name == "checkpoints" else path.name
 
 
 def method(history: History) -> str:

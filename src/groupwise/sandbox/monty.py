@@ -62,16 +62,12 @@ def _removed(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _libraries() -> list[str]:
-    """The folders of the C library: Debian's, or the usual ones."""
-    debian = "/usr/lib/x86_64-linux-gnu"
-    places = (debian,) if os.path.isdir(debian) else ("/usr/lib", "/usr/lib64")
-    return [place for place in places if os.path.isdir(place)]
-
-
 def _script(program: str, rules: str) -> str:
     """The shell does not `exec`: bubblewrap dies with its parent, which must not be a thread of ours that ends."""
-    words = ["env", "-i", *wall([program, *_libraries()]), "--seccomp", "3", "--", program]
+    # The folders of the C library: Debian's, or the usual ones.
+    debian = "/usr/lib/x86_64-linux-gnu"
+    places = [debian] if os.path.isdir(debian) else filter(os.path.isdir, ("/usr/lib", "/usr/lib64"))
+    words = ["env", "-i", *wall([program, *places]), "--seccomp", "3", "--", program]
     return f'#!/bin/sh\n{shlex.join(words)} "$@" 3<{shlex.quote(rules)} 2>/dev/null\n'
 
 

@@ -219,8 +219,8 @@ class Limited:
         try:
             message = await asyncio.wait_for(self.receive(), self.seconds)
         except TimeoutError:
-            message = f"the rest of the request body did not arrive within {self.seconds:g} s"
-            raise RequestTooSlow(message, hint="Send the body without pauses.") from None
+            late = f"the rest of the request body did not arrive within {self.seconds:g} s"
+            raise RequestTooSlow(late, hint="Send the body without pauses.") from None
         if message["type"] == "http.request":
             self.size += len(message.get("body", b""))
             self.whole = not message.get("more_body", False)

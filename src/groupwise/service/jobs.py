@@ -134,11 +134,9 @@ class Jobs:
             return [_job(row) for row in link.execute(query)]
 
     def counts(self) -> dict[str, int]:
+        query = select(JOBS.c.state, func.count()).where(JOBS.c.folder == self.folder).group_by(JOBS.c.state)
         with self.tables.reading() as link:
-            found = link.execute(
-                select(JOBS.c.state, func.count()).where(JOBS.c.folder == self.folder).group_by(JOBS.c.state)
-            )
-            return {**dict.fromkeys(STATES, 0), **{state: count for state, count in found}}
+            return {**dict.fromkeys(STATES, 0), **{state: count for state, count in link.execute(query)}}
 
     def cancel(self, job_id: str) -> Job:
         """A queued job ends at once; a running one finishes its step and saves."""
@@ -150,24 +148,17 @@ class Jobs:
             now = self.tables.now(link)
             change = update(JOBS).where(JOBS.c.id == job_id)
             # Whether it was still queued is decided by the update itself: a service may claim it at this moment.
-            waited = link.execute(
-                change.where(JOBS.c.state == QUEUED).values(state=CANCELLED, wanted="cancel", updated=now)
-            )
-            if not waited.rowcount:
+            waiting = change.where(JOBS.c.state == QUEUED).values(state=CANCELLED, wanted="cancel", updated=now)
+            if not link.execute(waiting).rowcount:
                 link.execute(change.where(JOBS.c.state == RUNNING).values(wanted="cancel", updated=now))
         return self.get(job_id)
 
     def resume(self, job_id: str, attempt: int) -> Job:
         """Queue a cancelled or failed job again, after attempt `attempt` of its run."""
+        over = update(JOBS).where(JOBS.c.id == job_id, JOBS.c.state.in_((CANCELLED, FAILED)))
+        afresh = over.values(state=QUEUED, wanted="run", starts=0, mark=0, since=attempt, error=None, owner=None)
         with self.tables.writing() as link:
-            changed = link.execute(
-                update(JOBS)
-                .where(JOBS.c.id == job_id, JOBS.c.state.in_((CANCELLED, FAILED)))
-                .values(
-                    state=QUEUED, wanted="run", starts=0, mark=0, since=attempt, error=None, owner=None, lease=0.0,
-                    updated=self.tables.now(link),
-                )
-            ).rowcount  # fmt: skip
+            changed = link.execute(afresh.values(lease=0.0, updated=self.tables.now(link))).rowcount
         job = self.get(job_id)
         if not changed:
             raise JobState(f"job {job_id} is {job.state}", hint="Only a cancelled or failed job can be resumed.")
@@ -186,11 +177,8 @@ class Jobs:
             ids = [row.id for row in link.execute(query)]
             if not ids:
                 return []
-            link.execute(
-                update(JOBS)
-                .where(JOBS.c.id.in_(ids))
-                .values(state=RUNNING, owner=owner, lease=now + lease, updated=now)
-            )
+            claimed = update(JOBS).where(JOBS.c.id.in_(ids))
+            link.execute(claimed.values(state=RUNNING, owner=owner, lease=now + lease, updated=now))
             return [_job(row) for row in link.execute(select(JOBS).where(JOBS.c.id.in_(ids)))]
 
     def beat(self, owner: str, lease: float) -> Sequence[Job]:
@@ -211,18 +199,11 @@ class Jobs:
 
     def settle(self, job: Job, state: str, error: Mapping[str, str] | None = None) -> bool:
         """Record that the job is over, unless another service has claimed it in the meantime."""
+        # A service that was silent for too long has lost the job to another, which alone may settle it.
+        mine = update(JOBS).where(JOBS.c.id == job.id, JOBS.c.owner == job.owner, JOBS.c.state == RUNNING)
+        ended = mine.values(state=state, error=json.dumps(dict(error)) if error else None, owner=None, lease=0.0)
         with self.tables.writing() as link:
-            return bool(
-                link.execute(
-                    update(JOBS)
-                    # A service that was silent for too long has lost the job to another, which alone may settle it.
-                    .where(JOBS.c.id == job.id, JOBS.c.owner == job.owner, JOBS.c.state == RUNNING)
-                    .values(
-                        state=state, error=json.dumps(dict(error)) if error else None, owner=None, lease=0.0,
-                        updated=self.tables.now(link),
-                    )
-                ).rowcount
-            )  # fmt: skip
+            return bool(link.execute(ended.values(updated=self.tables.now(link))).rowcount)
 
     def release(self, owner: str, waiting: Collection[str] = ()) -> None:
         """Give up `owner`'s jobs on shutdown, for any service to claim; `waiting` ones have no process left."""

@@ -1,6 +1,5 @@
 """Run folders as the API shows them: lists, events, curves, groups and single attempts."""
 
-import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from groupwise.errors import GroupwiseError, RunNotFound
 from groupwise.service.event_log import RunLog, RunLogs, downsampled
 from groupwise.service.schemas import RUN_NAME
 from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config, state_after
+from groupwise.training.formatting import finite
 from groupwise.training.group_files import numbered, read_groups
 
 SEARCHED = 100  # group files searched for an attempt whose step is not given
@@ -171,21 +171,9 @@ def _turns(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tokens turn by turn: written by the model (`policy`) or given to it (`context`)."""
     columns = [row.get(name) or [] for name in ("tokens", "acted", "token_advantages", "token_logps")]
     tokens = list(zip(*columns, strict=False))
-    return [
-        {
-            "role": "policy" if acted else "context",
-            "tokens": [
-                {
-                    "text": text,
-                    "advantage": _finite(advantage) if acted else None,
-                    "logp": _finite(logp) if acted else None,
-                }
-                for text, _, advantage, logp in turn
-            ],
-        }
-        for acted, turn in groupby(tokens, key=lambda token: bool(token[1]))
-    ]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    turns = []
+    for acted, turn in groupby(tokens, key=lambda token: bool(token[1])):
+        numbers = [(text, *(finite(x) if acted else None for x in both)) for text, _, *both in turn]
+        shown = [{"text": text, "advantage": advantage, "logp": logp} for text, advantage, logp in numbers]
+        turns.append({"role": "policy" if acted else "context", "tokens": shown})
+    return turns

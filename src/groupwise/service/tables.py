@@ -90,11 +90,8 @@ class Tables:
             yield
         except exc.IntegrityError:
             raise
-        except (
-            exc.DBAPIError,
-            exc.TimeoutError,
-            exc.InvalidRequestError,
-        ) as error:  # an error, an exhausted pool, or a file that keeps changing
+        except (exc.DBAPIError, exc.TimeoutError, exc.InvalidRequestError) as error:
+            # An error, an exhausted pool, or a file that keeps changing.
             reason = str(getattr(error, "orig", error)).strip().split("\n")[0]
             hint = "Is the database running? Is the disk full? Is another process holding a long write? Then try again."
             raise DatabaseDown(f"cannot use the service's database: {reason}", hint=hint) from error

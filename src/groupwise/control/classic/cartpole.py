@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.control.classic.state_environment import starts_of
 from groupwise.errors import ContractError
 from groupwise.types import Array
 
@@ -49,9 +50,7 @@ class CartPole:
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Start one copy per seed, exactly where Gymnasium's `reset(seed=seed)` starts."""
-        rows = {seed: row for row, seed in enumerate(dict.fromkeys(seeds))}
-        starts = np.array([_start(seed) for seed in rows]).reshape(-1, 4)
-        return self.set_state(starts[np.array([rows[seed] for seed in seeds], np.intp)])
+        return self.set_state(starts_of(seeds, _start, 4))
 
     def set_state(self, states: Array) -> Array:
         """Start one copy per row of `states` [N, 4] with its clock at 0; return the observations."""
@@ -65,7 +64,7 @@ class CartPole:
 
     def restart(self, copies: Array, seeds: Sequence[int]) -> Array:
         """Restart these copies, each from its seed, while the others continue; return all observations."""
-        self._motion.state[:, copies] = np.array([_start(seed) for seed in seeds]).T
+        self._motion.state[:, copies] = starts_of(seeds, _start, 4).T
         self._motion.time_step[:, copies] = TIME_STEP
         self._alive[copies] = 1.0
         self._truncated[copies] = False
@@ -225,7 +224,5 @@ class _Motion:
         return left
 
 
-def _start(seed: int) -> NDArray[np.float64]:
-    if seed < 0:
-        raise ContractError(f"A reset seed must be 0 or more, not {seed}.", hint="Use non-negative seeds.")
-    return np.random.default_rng(seed).uniform(-START_BOUND, START_BOUND, 4)
+def _start(rng: np.random.Generator) -> NDArray[np.float64]:
+    return rng.uniform(-START_BOUND, START_BOUND, 4)

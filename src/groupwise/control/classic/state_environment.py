@@ -1,7 +1,7 @@
 """The base of the vectorised environments: N copies of a small state, their clock, and how they end."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -9,6 +9,16 @@ from numpy.typing import NDArray
 
 from groupwise.errors import ContractError
 from groupwise.types import Array, Box
+
+
+def starts_of(seeds: Sequence[int], start: Callable[[np.random.Generator], Array], size: int) -> Array:
+    """Where each seed starts, [N, size]."""
+    # The members of a group share a seed, so each start is drawn once.
+    rows = {seed: row for row, seed in enumerate(dict.fromkeys(seeds))}
+    if negative := [seed for seed in rows if seed < 0]:
+        raise ContractError(f"A reset seed must be 0 or more, not {negative[0]}.", hint="Use non-negative seeds.")
+    table = np.array([start(np.random.default_rng(seed)) for seed in rows]).reshape(-1, size)
+    return np.asarray(table[np.array([rows[seed] for seed in seeds], np.intp)])
 
 
 class StateEnvironment(ABC):
@@ -28,14 +38,7 @@ class StateEnvironment(ABC):
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Start one copy per seed, exactly where Gymnasium's `reset(seed=seed)` starts."""
-        # The members of a group share a seed, so each start is drawn once.
-        rows = {seed: row for row, seed in enumerate(dict.fromkeys(seeds))}
-        for seed in rows:
-            if seed < 0:
-                raise ContractError(f"A reset seed must be 0 or more, not {seed}.", hint="Use non-negative seeds.")
-        starts = [self._start(np.random.default_rng(seed)) for seed in rows]
-        table = np.array(starts).reshape(-1, len(self.state_names))
-        return self.set_state(table[np.array([rows[seed] for seed in seeds], np.intp)])
+        return self.set_state(starts_of(seeds, self._start, len(self.state_names)))
 
     def set_state(self, states: Array) -> Array:
         """Start one copy per row of `states` [N, S] with its clock at 0; return the observations."""
@@ -95,18 +98,12 @@ class StateEnvironment(ABC):
             hint = "Call reset(seeds) with seeds first."
             raise ContractError(f"{type(self).__name__} has no copies to step.", hint=hint)
         box: Box | None = getattr(self, "action_space", None)
-        good = self._good_numbers(actions, box) if box else self._good_choices(actions)
+        good = type(actions) is np.ndarray and actions.shape == (count, *(box.shape if box else ()))
+        if good and box:
+            good = actions.dtype.kind == "f" and bool(np.isfinite(actions).all())
+        elif good:
+            good = actions.dtype.kind in "iu" and bool(actions.min() >= 0 and actions.max() < self.action_count)
         if not good:
             wanted = f"{count} rows of finite numbers" if box else f"{count} integers from 0 to {self.action_count - 1}"
             hint = "Pass a NumPy array with one action per copy."
             raise ContractError(f"{type(self).__name__} takes {wanted} as actions, not {actions!r:.120}", hint=hint)
-
-    def _good_choices(self, actions: Array) -> bool:
-        if type(actions) is not np.ndarray or actions.shape != self._alive.shape or actions.dtype.kind not in "iu":
-            return False
-        return bool(actions.min() >= 0 and actions.max() < self.action_count)
-
-    def _good_numbers(self, actions: Array, box: Box) -> bool:
-        if type(actions) is not np.ndarray or actions.shape != (len(self._alive), *box.shape):
-            return False
-        return actions.dtype.kind == "f" and bool(np.isfinite(actions).all())

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from groupwise.config import TrainingConfig
 from groupwise.control.comparison.worker import CourseJob, fail, write_json
@@ -34,7 +33,7 @@ from groupwise.workers import RequestFailed, WorkerLost, Workers, how_it_ended
 
 # Seconds between looks at the progress of the runs.
 POLL = 0.2
-Progress = Callable[[float, int, int], None]
+Progress = Callable[[float, int, int], None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,7 @@ class CampaignOutcome:
 
 
 def run_campaign(
-    folder: Path,
-    entries: Sequence[Entry],
-    seeds: Sequence[int],
-    *,
-    jobs: int | None = None,
-    progress: Progress | None = None,
+    folder: Path, entries: Sequence[Entry], seeds: Sequence[int], *, jobs: int | None = None, progress: Progress = None
 ) -> CampaignOutcome:
     """Train every run that is not finished yet and return the scores of all.
 
@@ -157,7 +151,7 @@ def settle_up(job: CourseJob, done: Future[None]) -> None:
         fail(job, error.message, error.hint)
 
 
-def tell(progress: Progress | None, jobs: Sequence[CourseJob]) -> None:
+def tell(progress: Progress, jobs: Sequence[CourseJob]) -> None:
     if progress is None:
         return
     shares = [1.0 if job.result.exists() or job.failure.exists() else share_done(job) for job in jobs]
@@ -194,7 +188,7 @@ def product_module(cfg: TrainingConfig) -> str:
 
 
 def compare(
-    folder: Path, entries: Sequence[Entry], seeds: Sequence[int], *, jobs: int | None = None, progress: Any = None
+    folder: Path, entries: Sequence[Entry], seeds: Sequence[int], *, jobs: int | None = None, progress: Progress = None
 ) -> CampaignOutcome:
     """Run the entries whose product is installed; the others count as failures."""
     there = [entry for entry in entries if available(entry.product)]

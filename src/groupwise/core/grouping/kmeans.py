@@ -69,7 +69,9 @@ def kmeans(
         rng = np.random.default_rng(seed)
         few = min(count, len(distinct))
         runs = [_lloyd(ordered, _plus_plus(distinct, few, rng)) for _ in range(restarts)]
-        best = _sorted(min(runs, key=lambda run: run.inertia))
+        best = min(runs, key=lambda run: run.inertia)
+        rank = np.lexsort(best.centres.T[::-1])
+        best = Clusters(best.centres[rank], np.argsort(rank)[best.labels], best.inertia)
     labels = np.empty_like(best.labels)
     labels[order] = best.labels
     return Clusters(best.centres, labels, best.inertia)
@@ -163,8 +165,3 @@ def _without_empty(distances: Floats, labels: Ints, count: int) -> Ints:
         sizes[kind] = 1
         distances[farthest, kind] = 0.0
     return labels
-
-
-def _sorted(clusters: Clusters) -> Clusters:
-    order = np.lexsort(clusters.centres.T[::-1])
-    return Clusters(clusters.centres[order], np.argsort(order)[clusters.labels], clusters.inertia)

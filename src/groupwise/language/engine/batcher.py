@@ -18,7 +18,7 @@ from groupwise.language.engine.families import Architecture, describe
 from groupwise.language.engine.network import Network, PromptPiece
 from groupwise.language.engine.numpy_decoder import decoder
 from groupwise.language.engine.prefill import Prefill
-from groupwise.language.engine.request import GenerationRequest, Outcome, Sampled
+from groupwise.language.engine.request import EndOfText, GenerationRequest, Outcome, Sampled
 from groupwise.language.engine.rotary import RotaryTables
 from groupwise.language.engine.running_rows import RunningRows
 from groupwise.language.engine.sampling import SamplingRules, rules_of, sample, uniforms
@@ -221,7 +221,7 @@ class Batcher:
         failed = rows.not_finite(part)
         for row in (np.flatnonzero(stopped | full | failed) + part.start).tolist():
             at = row - part.start
-            end = "stop" if stopped[at] else rows.requests[row].full_end
+            end: EndOfText = "stop" if stopped[at] else rows.requests[row].full_end
             outcomes[row] = self._not_finite(row) if failed[at] else rows.result(row, end)
         for row in rows.watched(part):
             if not isinstance(outcomes.get(row), BaseException) and (outcome := self._look(row)) is not None:

@@ -60,16 +60,12 @@ FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 ALWAYS_ASK = {"cache-control": "no-cache"}
 
 
-def _files() -> frozenset[str]:
-    """The files that exist. A request picks one of these; it never becomes a path on this machine."""
-    return frozenset(str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.is_file())
-
-
 @router.get("/{path:path}")
 def page(path: str) -> Response:
     if path.startswith(OTHERS):
         raise HTTPException(404)
-    if path in _files():
+    # A request picks one of the files that exist; it never becomes a path on this machine.
+    if path in {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.is_file()}:
         # Names in assets/ contain a hash of their content, so they never change; index.html always asks.
         return FileResponse(FOLDER / path, headers=FOREVER if path.startswith("assets/") else ALWAYS_ASK)
     if path.startswith("assets/"):

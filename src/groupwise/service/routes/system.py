@@ -102,8 +102,8 @@ def scale(request: ScaleRequest, parts: Shared) -> ScaleAnswer:
 
 
 def snapshot(parts: ServiceState) -> dict[str, Any]:
-    counting = parts.counting
-    runs = {}
+    runs, counting = {}, parts.counting
+    sockets = {name: getattr(counting, name)._value.get() for name in ("sent", "dropped")}
     for job in parts.jobs.newest(RUNNING, 50):
         path = parts.settings.runs_dir / job.run
         if (path / "status.json").exists():
@@ -112,11 +112,7 @@ def snapshot(parts: ServiceState) -> dict[str, Any]:
         "uptime": round(time.time() - parts.began, 1),
         "jobs": parts.jobs.counts(),
         "requests": counting.requests(),
-        "websocket": {
-            "clients": len(parts.clients),
-            "sent": counting.sent._value.get(),
-            "dropped": counting.dropped._value.get(),
-        },
+        "websocket": {"clients": len(parts.clients), **sockets},
         "chat": parts.chat_models.state(),
         "machine": machine(),
         "runs": runs,
