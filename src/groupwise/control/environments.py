@@ -281,9 +281,8 @@ def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
     """Why there is no such environment, and which one was probably meant."""
     name, _, version = id.rpartition("-v")
     # The same name in another version is the likeliest mistake.
-    newest = max(
-        (known for known in gym.registry if name and known.rpartition("-v")[0] == name), key=_version, default=id
-    )
+    versions = [known for known in gym.registry if name and known.rpartition("-v")[0] == name]
+    newest = max(versions, key=_version, default=id)
     if isinstance(error, ModuleNotFoundError) and ":" in id:
         message, meant = f"{id} names a module that cannot be imported: {error}", ""
     elif newest != id and _version(newest) > _version(id):
@@ -358,6 +357,5 @@ def make(
             return OWN[name](**given)
         return GymnasiumEnvironment(name, **given)
     except TypeError as error:
-        raise ConfigError(
-            f"task.options = {dict(options or {})} does not fit {name}: {error}", field="task.options"
-        ) from error
+        message = f"task.options = {dict(options or {})} does not fit {name}: {error}"
+        raise ConfigError(message, field="task.options") from error

@@ -244,9 +244,8 @@ class LinearHead:
         return states
 
     def logprobs(self, hidden: Tensor, tokens: Tensor, chunk_bytes: int | None) -> tuple[Tensor, Tensor]:
-        return token_logprobs(
-            hidden, self.linear.weight, tokens, bias=self.linear.bias, rule=self.rule, chunk_bytes=chunk_bytes
-        )
+        weight, bias = self.linear.weight, self.linear.bias
+        return token_logprobs(hidden, weight, tokens, bias=bias, rule=self.rule, chunk_bytes=chunk_bytes)
 
 
 def base_model(model: Any) -> Any:
@@ -262,10 +261,8 @@ def find_head(model: Any, temperature: float = 1.0) -> LinearHead | None:
         head = LinearHead(inner.base_model, linear, _rule(inner.config.get_text_config()))
         if _agrees(inner, head):
             return replace(head, rule=replace(head.rule, temperature=temperature))
-    logger.warning(
-        "the output head of %s is not a plain linear layer; computing its full logits takes more memory",
-        type(inner).__name__,
-    )
+    words = "the output head of %s is not a plain linear layer; computing its full logits takes more memory"
+    logger.warning(words, type(inner).__name__)
     return None
 
 

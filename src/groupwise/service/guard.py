@@ -81,9 +81,8 @@ class HeaderLimits(HttpToolsProtocol):
         if self._deadline is not None:
             self._size += len(data)
             if self._size > LARGEST:
-                self._refuse(
-                    "431 Request Header Fields Too Large", "too_large", f"more than {LARGEST:,} bytes of headers"
-                )
+                status = "431 Request Header Fields Too Large"
+                self._refuse(status, "too_large", f"more than {LARGEST:,} bytes of headers")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -229,10 +228,8 @@ class Limited:
         return message
 
     def _too_large(self, size: int) -> TooLarge:
-        return TooLarge(
-            f"the request body has at least {size:,} bytes; the limit is {self.largest:,}",
-            hint="Split it into smaller requests.",
-        )
+        message = f"the request body has at least {size:,} bytes; the limit is {self.largest:,}"
+        return TooLarge(message, hint="Split it into smaller requests.")
 
 
 def needed_scope(method: str, path: str) -> str:

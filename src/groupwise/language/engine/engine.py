@@ -51,9 +51,8 @@ class Engine:
         self.model, self.tokenizer = model, tokenizer
         config: Any = getattr(unwrap(model), "config", None)
         self.vocabulary = int(config.vocab_size)
-        self._inside, self.max_length = _inside(
-            model, config, slots, max_length, _eos(model, tokenizer, eos), copy_weights
-        )
+        ends = _eos(model, tokenizer, eos)
+        self._inside, self.max_length = _inside(model, config, slots, max_length, ends, copy_weights)
         self._stops: dict[tuple[str, ...], StopStrings] = {}
         self._requests: dict[Future[Sampled], GenerationRequest] = {}
         self._arrived: list[GenerationRequest] = []

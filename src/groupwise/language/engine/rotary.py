@@ -83,7 +83,6 @@ def longest(architecture: Architecture, config: Any, wanted: int | None) -> int:
         originals = [k.get("original_max_position_embeddings") or limit for k in kinds]
         limit, why = min(limit, *originals), "original_max_position_embeddings"
     if wanted is not None and not 2 <= wanted <= limit:
-        raise ConfigError(
-            f"max_length is {wanted}; it must be between 2 and {limit}, the model's {why}", field="max_length"
-        )
+        message = f"max_length is {wanted}; it must be between 2 and {limit}, the model's {why}"
+        raise ConfigError(message, field="max_length")
     return wanted or limit
