@@ -113,10 +113,8 @@ class Agent:
     async def _say(self, ids: Sequence[int], params: SamplingParams, seed: int) -> str:
         limit = self.engine.max_length
         if not 1 <= len(ids) < limit:
-            raise ContextFull(
-                f"the prompt has {len(ids)} tokens; it must have 1 to {limit - 1} to leave room for an answer",
-                hint="Send a shorter prompt." if ids else "Send a prompt that is not empty.",
-            )
+            message = f"the prompt has {len(ids)} tokens; it must have 1 to {limit - 1} to leave room for an answer"
+            raise ContextFull(message, hint="Send a shorter prompt." if ids else "Send a prompt that is not empty.")
         future = self.engine.submit(ids, params, seed)
         try:
             sampled = await asyncio.wrap_future(future)
@@ -129,10 +127,8 @@ class Agent:
 
     def _ready(self) -> tuple[LanguageModel, Engine, Frame | None]:
         if self._parts is None:
-            raise NotInitialized(
-                f"the agent's model {self.config.model_name!r} is not loaded yet",
-                hint="Call `await agent.initialize()` first.",
-            )
+            message = f"the agent's model {self.config.model_name!r} is not loaded yet"
+            raise NotInitialized(message, hint="Call `await agent.initialize()` first.")
         return self._parts
 
 

@@ -138,10 +138,8 @@ class ConversationEvaluation:
 
     def __call__(self, policy: Policy) -> Mapping[str, float]:
         if not self.tasks:
-            raise ContractError(
-                "there are no held-out scenarios to evaluate on",
-                hint="Let held_out(seed, count) return at least one, or set run.eval_steps = 0.",
-            )
+            hint = "Let held_out(seed, count) return at least one, or set run.eval_steps = 0."
+            raise ContractError("there are no held-out scenarios to evaluate on", hint=hint)
         graded = self.scorer.score(self.reward, self.talk.collect(self.tasks))
         self.shown = [shown for group in graded if (shown := _sample(group)) is not None][:SHOWN]
         # Greedy conversations are all alike, so a group has one member.

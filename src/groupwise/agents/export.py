@@ -48,16 +48,12 @@ def export_run(
 def refuse_adapter(run: Path, cfg: TrainingConfig) -> None:
     """Refuse to export an adapter that does not exist, or whose base weights nobody else can find."""
     if not cfg.language.lora_rank:
-        raise ConfigError(
-            f"run {run.name} has no adapter: it trained all weights (language.lora_rank = 0)",
-            hint="Leave out --adapter to export the weights.",
-        )
+        message = f"run {run.name} has no adapter: it trained all weights (language.lora_rank = 0)"
+        raise ConfigError(message, hint="Leave out --adapter to export the weights.")
     name = cfg.policy.model_name or "tiny"
     if (run / KEPT).is_dir() or find_start(name, cfg.run.output_dir) is not None:
-        raise ConfigError(
-            f"the adapter of run {run.name} was trained on top of {name}, which is not a model folder",
-            hint="Leave out --adapter to export both as one model.",
-        )
+        message = f"the adapter of run {run.name} was trained on top of {name}, which is not a model folder"
+        raise ConfigError(message, hint="Leave out --adapter to export both as one model.")
 
 
 def refuse_place(folder: Path, force: bool) -> None:

@@ -62,11 +62,8 @@ def find_start(name: str, output_dir: str = "runs") -> RunStart | None:
     if "/" in name:
         return RunStart(path) if _is_run(path) else None
     if is_model(path) and _is_run(base / name):
-        raise ConfigError(
-            f"{name!r} is a model folder here and a run in {base}",
-            hint=f"Write './{name}' or '{base / name}' to say which.",
-            field="policy.model_name",
-        )
+        message = f"{name!r} is a model folder here and a run in {base}"
+        raise ConfigError(message, hint=f"Write './{name}' or '{base / name}' to say which.", field="policy.model_name")
     return next((RunStart(place) for place in (path, base / name) if _is_run(place)), None)
 
 
@@ -187,11 +184,8 @@ def _insist_on_same_start(path: Path, cfg: TrainingConfig, learning: bool) -> No
 
 
 def _another(path: Path, name: str, difference: str) -> ConfigError:
-    return ConfigError(
-        f"{name} is not the model that run {path.name} started from: {difference}",
-        hint="Restore that model, or start a new run from this one.",
-        field="policy.model_name",
-    )
+    message = f"{name} is not the model that run {path.name} started from: {difference}"
+    return ConfigError(message, hint="Restore that model, or start a new run from this one.", field="policy.model_name")
 
 
 def _name(cfg: TrainingConfig) -> str:

@@ -71,10 +71,8 @@ class ProgramTestReward(RewardFunction):
 
     def _scored(self, codes: Sequence[str], tests: str, tested: str) -> list[Score]:
         if not tests:
-            raise ContractError(
-                f"{self.name} has no tests to run the code against",
-                hint="Pass `tests`, or use tasks with a `tests` column.",
-            )
+            message = f"{self.name} has no tests to run the code against"
+            raise ContractError(message, hint="Pass `tests`, or use tasks with a `tests` column.")
         written = [code for code in codes if code]
         runs = iter(self.sandbox.run_group(written, limits=self.limits, tests=tests, call=tested))
         return [_score(next(runs) if code else None) for code in codes]

@@ -67,11 +67,8 @@ def _extend(ids: list[int], own: list[bool], new: Sequence[int], spoken: bool) -
 def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
     """Return the scenario's demonstration; refuse scenarios that have none."""
     if not hasattr(scenarios, "demonstration"):
-        raise ConfigError(
-            f"{scenarios.name!r} has no demonstrations to imitate",
-            hint="Add a method demonstration(scenario) that returns messages, or train without a warm start.",
-            field="task.environment",
-        )
+        hint = "Add a method demonstration(scenario) that returns messages, or train without a warm start."
+        raise ConfigError(f"{scenarios.name!r} has no demonstrations to imitate", hint=hint, field="task.environment")
     messages: Sequence[Message] = scenarios.demonstration(scenario)
     return messages
 

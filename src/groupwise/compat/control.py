@@ -231,10 +231,8 @@ def _trajectory(rollout: Any, number: int) -> Trajectory:
         return rollout
     missing = [name for name in ("obs", "actions", "rewards") if getattr(rollout, name, None) is None]
     if missing:
-        raise ContractError(
-            f"rollout {number}, a {type(rollout).__name__}, has no {' and no '.join(missing)}",
-            hint="A rollout has obs [T, D], actions [T] and rewards [T].",
-        )
+        message = f"rollout {number}, a {type(rollout).__name__}, has no {' and no '.join(missing)}"
+        raise ContractError(message, hint="A rollout has obs [T, D], actions [T] and rewards [T].")
     rewards = np.asarray(rollout.rewards, np.float64)
     obs = np.asarray(rollout.obs, np.float32).reshape(len(rewards), -1)
     actions = np.asarray(rollout.actions)

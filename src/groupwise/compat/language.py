@@ -119,10 +119,8 @@ class TrajectoryDataset(Dataset[dict[str, Tensor]]):
             prompt = prompt[:-1]
         whole = self._answer(sample)
         if sample.behavior_logp is not None and len(sample.behavior_logp) != len(whole):
-            raise ContractError(
-                f"sample {index} has {len(sample.behavior_logp)} log-probabilities for {len(whole)} tokens",
-                hint="Also pass token_ids, the tokens as they were sampled.",
-            )
+            message = f"sample {index} has {len(sample.behavior_logp)} log-probabilities for {len(whole)} tokens"
+            raise ContractError(message, hint="Also pass token_ids, the tokens as they were sampled.")
         answer = whole[: self.max_length - 1]
         return prompt[-(self.max_length - len(answer)) :], answer
 

@@ -96,11 +96,8 @@ def trl_arguments(config: TrainingConfig) -> dict[str, Any]:
         value = getattr(cfg, name)
         if value not in values:
             allowed = " or ".join(map(repr, values))
-            raise ConfigError(
-                f"TRL does not support {name} = {value!r}: {reason}",
-                hint=f"Set {name} = {allowed}, or train with MultiTurnGRPOTrainer.",
-                field=name,
-            )
+            message = f"TRL does not support {name} = {value!r}: {reason}"
+            raise ConfigError(message, hint=f"Set {name} = {allowed}, or train with MultiTurnGRPOTrainer.", field=name)
     rows = cfg.num_generations * cfg.tasks_per_step
     # TRL wants the rows of a step to be a multiple of the batch size.
     size = next(n for n in range(min(rows, cfg.per_device_train_batch_size), 0, -1) if rows % n == 0)
@@ -134,10 +131,8 @@ async def _openings(environment: Scenarios, cfg: TrainingConfig) -> tuple[list[T
     for task in tasks:
         observation = await environment.make().reset(task)
         if observation.tools:
-            raise ConfigError(
-                f"{environment.name!r} offers tools to the model, which the TRL bridge does not support",
-                hint="Train with MultiTurnGRPOTrainer.",
-            )
+            message = f"{environment.name!r} offers tools to the model, which the TRL bridge does not support"
+            raise ConfigError(message, hint="Train with MultiTurnGRPOTrainer.")
         prompts.append(list(observation.messages))
     return tasks, prompts
 

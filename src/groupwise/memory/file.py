@@ -77,10 +77,8 @@ def own(path: Path, patience: float) -> FileLock:
         reason = cause.strerror if isinstance(cause, OSError) else error.message
         raise StorageError(f"{path} cannot be used: {reason}", hint="Its folder must exist and be writable.") from error
     if lock is None:
-        raise StorageError(
-            f"{path} is in use by process {lock_note(place)} and was not free within {patience:g} seconds",
-            hint="Wait for that process, end it, or choose another file.",
-        )
+        message = f"{path} is in use by process {lock_note(place)} and was not free within {patience:g} seconds"
+        raise StorageError(message, hint="Wait for that process, end it, or choose another file.")
     lock.write(str(os.getpid()).encode())
     return lock
 

@@ -55,10 +55,8 @@ class Pattern:
     def instantiate(self, context: Any) -> Any:
         """The pattern applied to a context, by the function that the memory was opened with."""
         if self.maker is None:
-            raise ContractError(
-                f"pattern {self.id} cannot be instantiated: its memory was opened without `instantiate`",
-                hint="Open the memory with instantiate=FUNCTION of a payload and a context.",
-            )
+            message = f"pattern {self.id} cannot be instantiated: its memory was opened without `instantiate`"
+            raise ContractError(message, hint="Open the memory with instantiate=FUNCTION of a payload and a context.")
         return self.maker(self.payload, context)
 
 

@@ -25,10 +25,8 @@ def to_text(value: Any, what: str) -> str:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ContractError(
-            f"{what} cannot be stored as JSON: {error}",
-            hint="Use only mappings with text keys, lists, texts, finite numbers, true, false and None.",
-        ) from error
+        hint = "Use only mappings with text keys, lists, texts, finite numbers, true, false and None."
+        raise ContractError(f"{what} cannot be stored as JSON: {error}", hint=hint) from error
 
 
 def _plain(value: Any) -> dict[Any, Any]:
@@ -122,10 +120,8 @@ class Store:
         """One transaction whose writes carry `seq`, which never decreases except by `rewind`."""
         seq = index(seq)
         if seq < self.now:
-            raise ConfigError(
-                f"{self.path} is already at generation {self.now}, after {seq}",
-                hint=f"Call rewind({seq}) first to discard what came later.",
-            )
+            message = f"{self.path} is already at generation {self.now}, after {seq}"
+            raise ConfigError(message, hint=f"Call rewind({seq}) first to discard what came later.")
         with self.transaction() as link:
             link.execute("UPDATE clock SET now = ?", (seq,))
             self.now = seq
@@ -184,10 +180,8 @@ class Store:
     def rewind(self, seq: int) -> None:
         """Restore everything as it was at the end of generation `seq`."""
         if seq < self.settled:
-            raise ConfigError(
-                f"{self.path} cannot go back to generation {seq}: history before {self.settled} was discarded",
-                hint=f"Rewind to {self.settled} or later, or start with a new file.",
-            )
+            message = f"{self.path} cannot go back to generation {seq}: history before {self.settled} was discarded"
+            raise ConfigError(message, hint=f"Rewind to {self.settled} or later, or start with a new file.")
         with self.transaction() as link:
             # States and removals go too, so that what was changed or removed later is back as it was.
             for table in ("records", "states", "removals"):

@@ -153,10 +153,8 @@ class MemorySystem:
           weight: the weight of the pattern, in (0, 1]: how good the success was.
         """
         if self._generalise is None:
-            raise ConfigError(
-                "this memory cannot learn patterns: it was opened without `generalise`",
-                hint="Open it with generalise=FUNCTION of an experience, or pass a payload to patterns.learn.",
-            )
+            hint = "Open it with generalise=FUNCTION of an experience, or pass a payload to patterns.learn."
+            raise ConfigError("this memory cannot learn patterns: it was opened without `generalise`", hint=hint)
         payload = self._generalise(experience)
         if payload is None:
             return None

@@ -99,10 +99,8 @@ def direction(features: Any, width: int) -> Direction:
         )
     if not np.isfinite(vector).all():
         place = int(np.flatnonzero(~np.isfinite(vector))[0])
-        raise ContractError(
-            f"feature {place} is {vector[place]}, but features must be finite",
-            hint="Leave the situation out, or fix the function that computes its features.",
-        )
+        message = f"feature {place} is {vector[place]}, but features must be finite"
+        raise ContractError(message, hint="Leave the situation out, or fix the function that computes its features.")
     largest = np.abs(vector).max(initial=0.0)
     if largest == 0:
         raise ContractError(

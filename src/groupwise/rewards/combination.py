@@ -163,10 +163,8 @@ def absolute(reward: Reward) -> Reward:
 def _weight(name: str, component: Any) -> float:
     weight = getattr(component, "weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
-        raise ConfigError(
-            f"the weight of {name} is {weight!r}, but must be a finite number of at least 0",
-            hint="To penalise something, let its component score 1 when it is absent.",
-        )
+        message = f"the weight of {name} is {weight!r}, but must be a finite number of at least 0"
+        raise ConfigError(message, hint="To penalise something, let its component score 1 when it is absent.")
     return float(weight)
 
 

@@ -70,10 +70,8 @@ def score_conversation(reward: Reward, turns: Sequence[Message]) -> Score:
 def as_reward(given: Reward | Callable[[Sequence[Message]], Any]) -> Reward:
     """Make a reward of what a user has: a `RewardFunction`, an async function of a group, or a function of turns."""
     if isinstance(given, type) or not callable(given):
-        raise ConfigError(
-            f"{given!r:.60} is not a reward",
-            hint=f"Create one: {given.__name__}(…)." if isinstance(given, type) else "Pass a function of turns.",
-        )
+        hint = f"Create one: {given.__name__}(…)." if isinstance(given, type) else "Pass a function of turns."
+        raise ConfigError(f"{given!r:.60} is not a reward", hint=hint)
     # An async function that needs one argument takes turns; any other takes a task and its group.
     if isinstance(given, RewardFunction) or (is_async(given) and needed(given) != 1):
         return given  # type: ignore[return-value]

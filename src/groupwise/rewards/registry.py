@@ -178,11 +178,8 @@ def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, An
     # Options are stored with the settings in the run folder.
     secret = next((option for option in options if option in SECRETS), None)
     if secret is not None:
-        raise ConfigError(
-            f"reward.options.{secret} would be stored in every run folder",
-            hint="Set it as an environment variable instead.",
-            field="reward.options",
-        )
+        message = f"reward.options.{secret} would be stored in every run folder"
+        raise ConfigError(message, hint="Set it as an environment variable instead.", field="reward.options")
     known = parameters(make)
     if any(p.kind is p.VAR_KEYWORD for p in known):
         return

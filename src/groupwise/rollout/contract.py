@@ -81,10 +81,8 @@ def ask(env: VectorEnvironment, method: str, *arguments: Any) -> Any:
     except GroupwiseError:
         raise
     except Exception as error:
-        raise ContractError(
-            f"{name_of(env)}.{method} raised {type(error).__name__}: {error}",
-            hint="`groupwise doctor SETTINGS` checks the environment; --debug shows the traceback.",
-        ) from error
+        hint = "`groupwise doctor SETTINGS` checks the environment; --debug shows the traceback."
+        raise ContractError(f"{name_of(env)}.{method} raised {type(error).__name__}: {error}", hint=hint) from error
 
 
 def check_observations(env: VectorEnvironment, obs: Any, count: int) -> Array:
@@ -98,10 +96,8 @@ def check_observations(env: VectorEnvironment, obs: Any, count: int) -> Array:
 
 def check_step(env: VectorEnvironment, answer: Any, count: int) -> Step:
     if not isinstance(answer, tuple) or len(answer) != 4:
-        raise broken(
-            env, "step must return (obs, rewards, terminated, truncated)", answer,
-            "Leave out Gymnasium's fifth value, `info`.",
-        )  # fmt: skip
+        message = "step must return (obs, rewards, terminated, truncated)"
+        raise broken(env, message, answer, "Leave out Gymnasium's fifth value, `info`.")
     obs, rewards, terminated, truncated = answer
     check_observations(env, obs, count)
     if not isinstance(rewards, np.ndarray) or rewards.shape != (count,) or rewards.dtype.kind not in "fiu":

@@ -83,10 +83,8 @@ class Frame:
     def call_format(self) -> CallFormat:
         """Return the format in which the model writes calls; refuse a model that has none."""
         if self.form is None:
-            raise ConfigError(
-                "the model's chat template has no tool-call format that Groupwise knows",
-                hint="Use a model trained to call tools, or leave the tools out.",
-            )
+            message = "the model's chat template has no tool-call format that Groupwise knows"
+            raise ConfigError(message, hint="Use a model trained to call tools, or leave the tools out.")
         return self.form
 
     def own_turn(self, message: Message) -> list[int]:
@@ -181,11 +179,8 @@ def template_refusal(error: Exception, messages: Sequence[Message], about: str =
     """Return the error to raise when a chat template refuses some messages."""
     said = " ".join(str(error).split()) or type(error).__name__
     roles = ", ".join(str(message["role"]) for message in messages)
-    return ConfigError(
-        f"{about}the model's chat template rejects the roles {roles}: {said}",
-        hint="Use other roles, or put the messages in another order.",
-        field=field,
-    )
+    hint = "Use other roles, or put the messages in another order."
+    return ConfigError(f"{about}the model's chat template rejects the roles {roles}: {said}", hint=hint, field=field)
 
 
 def stand_ins(said: Sequence[Message]) -> Iterator[Message]:

@@ -183,10 +183,8 @@ class RolloutScenarios(Listed[Any]):
         self.rollout, self.name = rollout, name or rollout.__name__
 
     def make(self) -> Any:
-        raise ContractError(
-            "a rollout function runs its own conversations, so there is no environment to make",
-            hint="Use CustomRollouts.",
-        )
+        message = "a rollout function runs its own conversations, so there is no environment to make"
+        raise ContractError(message, hint="Use CustomRollouts.")
 
 
 def rollout_for(scenarios: Scenarios, critic: bool = False) -> tuple[type[Conversations], Callable[..., Any], Collate]:

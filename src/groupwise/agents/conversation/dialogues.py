@@ -156,10 +156,8 @@ class DialogueDatabase:
             return [None] * len(texts)
         made = np.asarray(self.embed(texts), "<f4")
         if made.ndim != 2 or len(made) != len(texts) or not np.isfinite(made).all():
-            raise ContractError(
-                f"`embed` returned an array of shape {made.shape} for {len(texts)} texts",
-                hint="It must return one vector of finite numbers per text.",
-            )
+            message = f"`embed` returned an array of shape {made.shape} for {len(texts)} texts"
+            raise ContractError(message, hint="It must return one vector of finite numbers per text.")
         return list(made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-12))
 
 
@@ -202,10 +200,8 @@ def _checked(messages: Sequence[Message]) -> Sequence[Message]:
     for message in messages:
         sound = isinstance(message, dict) and message.get("role") in ROLES and isinstance(message.get("content"), str)
         if not sound:
-            raise ContractError(
-                f"a message of the dialogue is {message!r:.60}",
-                hint=f"It needs a role ({', '.join(ROLES)}) and text as content.",
-            )
+            hint = f"It needs a role ({', '.join(ROLES)}) and text as content."
+            raise ContractError(f"a message of the dialogue is {message!r:.60}", hint=hint)
     return messages
 
 
@@ -218,10 +214,8 @@ def _read(line: str, place: str) -> Sequence[Message]:
     except ContractError as error:
         raise ContractError(f"{place}: {error.message}", hint=error.hint) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise ContractError(
-            f"{place}: {type(error).__name__}: {error}",
-            hint="A line is a list of messages, or an object with messages, or with prompt and response.",
-        ) from None
+        hint = "A line is a list of messages, or an object with messages, or with prompt and response."
+        raise ContractError(f"{place}: {type(error).__name__}: {error}", hint=hint) from None
 
 
 def _words(text: str) -> list[str]:

@@ -207,10 +207,8 @@ class MultiTurnAgent(Agent):
     @contextmanager
     def working_on(self, conversation_id: str) -> Iterator[None]:
         if conversation_id in self._at_work:
-            raise ConversationBusy(
-                f"conversation {conversation_id!r} is already being answered, so this message was not stored",
-                hint="Wait for that answer or stop it, then send the message again.",
-            )
+            message = f"conversation {conversation_id!r} is already being answered, so this message was not stored"
+            raise ConversationBusy(message, hint="Wait for that answer or stop it, then send the message again.")
         self._at_work.add(conversation_id)
         try:
             yield
@@ -237,25 +235,19 @@ class MultiTurnAgent(Agent):
 
     def _checked(self, text: str) -> Message:
         if not isinstance(text, str) or not text.strip():
-            raise BadMessage(
-                f"the message is {'empty' if isinstance(text, str) else f'a {type(text).__name__}, not text'}",
-                hint=f"Send between 1 character and {LARGEST_MESSAGE:,} bytes.",
-            )
+            message = f"the message is {'empty' if isinstance(text, str) else f'a {type(text).__name__}, not text'}"
+            raise BadMessage(message, hint=f"Send between 1 character and {LARGEST_MESSAGE:,} bytes.")
         size = len(text.encode("utf8", "replace"))
         if size > LARGEST_MESSAGE:
-            raise BadMessage(
-                f"the message has {size:,} bytes; the limit is {LARGEST_MESSAGE:,}",
-                hint="Send a shorter message, or let a tool read the text.",
-            )
+            message = f"the message has {size:,} bytes; the limit is {LARGEST_MESSAGE:,}"
+            raise BadMessage(message, hint="Send a shorter message, or let a tool read the text.")
         return self.frame.plain({"role": "user", "content": text})
 
     def _insist_on_a_turn_left(self, context: ConversationContext) -> None:
         most = self.max_conversation_turns
         if most is not None and context.turns >= most:
-            raise ConversationOver(
-                f"conversation {context.conversation_id!r} has used up its {most} turns",
-                hint="Start another conversation, or raise max_conversation_turns.",
-            )
+            message = f"conversation {context.conversation_id!r} has used up its {most} turns"
+            raise ConversationOver(message, hint="Start another conversation, or raise max_conversation_turns.")
 
     def _guidance(self, context: ConversationContext, guidance: str) -> list[Message]:
         """Return the strategy's instructions for the model, unless they are the same as last time."""

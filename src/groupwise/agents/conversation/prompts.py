@@ -17,10 +17,8 @@ def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
     if tokenizer.chat_template is None and isinstance(problem.prompt, str):
         ids = tokenizer.encode(problem.prompt)
     elif tokenizer.chat_template is None:
-        raise ConfigError(
-            f"{problem.label} is a list of messages, but the model has no chat template",
-            hint="Write the prompt as one text.",
-        )
+        message = f"{problem.label} is a list of messages, but the model has no chat template"
+        raise ConfigError(message, hint="Write the prompt as one text.")
     else:
         ids = _in_chat_format(tokenizer, problem)
     insist_on_room(problem, len(ids) + 1, limit)
@@ -40,11 +38,8 @@ def _in_chat_format(tokenizer: Any, problem: Problem) -> Sequence[int]:
 def insist_on_plain_text(problem: Problem, special: Sequence[str], demonstration: str = "") -> None:
     for token in special:
         if token in problem.text or token in demonstration:
-            raise ConfigError(
-                f"{problem.label} contains {token!r}, which is a special token of the model",
-                hint="Rephrase it without that, or leave the row out.",
-                field="task.environment",
-            )
+            message = f"{problem.label} contains {token!r}, which is a special token of the model"
+            raise ConfigError(message, hint="Rephrase it without that, or leave the row out.", field="task.environment")
 
 
 def insist_on_room(problem: Problem, tokens: int, limit: int) -> None:

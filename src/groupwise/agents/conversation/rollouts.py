@@ -228,10 +228,8 @@ class Conversation:
         except TimeoutError:
             if not clock.expired():  # the environment's own TimeoutError, not ours
                 raise
-            raise TurnTooSlow(
-                f"the environment took longer than {self.setting.limits.seconds:g} s for one turn",
-                hint="Raise rollout.turn_timeout, or make the environment faster.",
-            ) from None
+            message = f"the environment took longer than {self.setting.limits.seconds:g} s for one turn"
+            raise TurnTooSlow(message, hint="Raise rollout.turn_timeout, or make the environment faster.") from None
 
     def _take(self, transition: Transition) -> None:
         if not isinstance(transition, Transition):
@@ -253,10 +251,8 @@ class Conversation:
     def _fitting(self, ids: Sequence[int]) -> Sequence[int]:
         limit = self.setting.engine.max_length
         if len(ids) >= limit:
-            raise ContractError(
-                f"the conversation opens with {len(ids)} tokens, but the model's context is {limit}",
-                hint="Shorten the scenario, or choose a model with a longer context.",
-            )
+            message = f"the conversation opens with {len(ids)} tokens, but the model's context is {limit}"
+            raise ContractError(message, hint="Shorten the scenario, or choose a model with a longer context.")
         return ids
 
 
@@ -299,9 +295,7 @@ def conversation_tasks(scenarios: Scenarios, seed: int) -> Callable[[int], Task]
         except GroupwiseError:
             raise
         except Exception as error:
-            raise ContractError(
-                f"training({seed}, {number}) of {scenarios.name!r} raised {type(error).__name__}: {error}",
-                hint="It must return a scenario for every number.",
-            ) from error
+            message = f"training({seed}, {number}) of {scenarios.name!r} raised {type(error).__name__}: {error}"
+            raise ContractError(message, hint="It must return a scenario for every number.") from error
 
     return make

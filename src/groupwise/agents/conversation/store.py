@@ -123,10 +123,8 @@ class ConversationStore:
                 "SELECT body FROM messages WHERE conversation = ? ORDER BY number", (conversation_id,)
             ).fetchall()
         if found is None:
-            raise ConversationNotFound(
-                f"there is no conversation {conversation_id!r}",
-                hint="start_conversation creates one and returns its id.",
-            )
+            message = f"there is no conversation {conversation_id!r}"
+            raise ConversationNotFound(message, hint="start_conversation creates one and returns its id.")
         row = dict(found)
         row["conversation_id"] = row.pop("id")
         row["state"] = json.loads(row["state"])

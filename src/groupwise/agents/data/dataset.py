@@ -327,10 +327,8 @@ def _chat(row: DataRow, name: str, value: Any) -> tuple[tuple[Message, ...] | st
         return _text(row, name, value), None
     sound = [m for m in value if isinstance(m, dict) and isinstance(m.get("role"), str) and "content" in m]
     if not value or len(sound) < len(value):
-        raise refused(
-            f"{row.place}: the column {name!r} is not a list of messages",
-            'Write messages like {"role": "user", "content": "…"}.',
-        )
+        message = f"{row.place}: the column {name!r} is not a list of messages"
+        raise refused(message, 'Write messages like {"role": "user", "content": "…"}.')
     for role in (m["role"] for m in sound):
         if not ROLE.fullmatch(role):
             raise refused(f"{row.place}: the column {name!r} has a message with the role {role!r:.60}, not a word")

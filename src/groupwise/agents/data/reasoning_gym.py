@@ -103,7 +103,5 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module("reasoning_gym")
     except ImportError as error:
-        raise MissingExtra(
-            f"task.environment = {name!r} needs reasoning-gym, which cannot be imported: {error}",
-            hint="pip install 'groupwise[reasoning-gym]'",
-        ) from error
+        message = f"task.environment = {name!r} needs reasoning-gym, which cannot be imported: {error}"
+        raise MissingExtra(message, hint="pip install 'groupwise[reasoning-gym]'") from error

@@ -36,10 +36,8 @@ def read_splits(path: Path) -> tuple[list[DataRow], list[DataRow] | None]:
     if (path / "state.json").is_file():
         return read_rows(path), None
     beside = ", ".join(sorted(child.name for child in path.iterdir())[:5]) or "nothing"
-    raise refused(
-        f"{path}: the folder has no training data (it contains {beside})",
-        f"Add a train file ending in {', '.join(READERS)}, or the output of `Dataset.save_to_disk`.",
-    )
+    message = f"{path}: the folder has no training data (it contains {beside})"
+    raise refused(message, f"Add a train file ending in {', '.join(READERS)}, or the output of `Dataset.save_to_disk`.")
 
 
 def read_rows(path: Path) -> list[DataRow]:

@@ -113,11 +113,8 @@ async def _talk(environment: Environment, task: Task, most_turns: int) -> Heard:
     try:
         observation = await _call(environment.reset(task), "reset", heard)
         if not isinstance(observation, Observation):
-            raise BrokenPromise(
-                "not_an_observation",
-                f"reset returned {observation!r:.60}, not an Observation",
-                "Return Observation((…)).",
-            )
+            message = f"reset returned {observation!r:.60}, not an Observation"
+            raise BrokenPromise("not_an_observation", message, "Return Observation((…)).")
         heard.observation = observation
         for turn in range(most_turns):
             transition = await _call(environment.step(_reply(observation, turn)), "step", heard)
@@ -237,11 +234,8 @@ def _ends(talks: Sequence[Heard], most_turns: int) -> Iterator[Failure]:
             )
         silent = any(t.end is None and not t.messages for t in talk.transitions)
         if silent:
-            yield _failure(
-                "says_nothing",
-                "a step neither ended the conversation nor returned a message",
-                "Answer with a message, or end the conversation.",
-            )
+            message = "a step neither ended the conversation nor returned a message"
+            yield _failure("says_nothing", message, "Answer with a message, or end the conversation.")
 
 
 def _stalls(first: Sequence[Heard], again: Sequence[Heard]) -> Iterator[Failure]:

@@ -99,10 +99,8 @@ def _rule(given: Mapping[str, Any]) -> UserRule:
         rule = UserRule(**given)
         re.compile(rule.pattern)
     except (TypeError, re.error) as error:
-        raise ConfigError(
-            f"the rule {dict(given)} cannot be used: {error}",
-            hint="A rule has pattern and reply, and optionally state, then and satisfies.",
-        ) from error
+        hint = "A rule has pattern and reply, and optionally state, then and satisfies."
+        raise ConfigError(f"the rule {dict(given)} cannot be used: {error}", hint=hint) from error
     return rule
 
 
@@ -210,10 +208,8 @@ class ConversationEnvironment(Listed[Scenario]):
         """Return what a warm start imitates: the turns in `demonstration`, with the user's lines between them."""
         said = scenario.get("demonstration")
         if not said:
-            raise ConfigError(
-                f"the scenario {_label(scenario)!r} has no demonstration to imitate",
-                hint="Add one: a list of what the assistant says, turn by turn.",
-            )
+            message = f"the scenario {_label(scenario)!r} has no demonstration to imitate"
+            raise ConfigError(message, hint="Add one: a list of what the assistant says, turn by turn.")
         lines = [*scenario.get("user_responses", ())]
         turns: list[Message] = []
         for number, text in enumerate(said):

@@ -412,8 +412,5 @@ def _done(plan: Sequence[OrderCall], calls: Sequence[OrderCall]) -> int:
 def _insist(option: str, values: Sequence[str], known: tuple[str, ...]) -> None:
     for value in values or [""]:
         if value not in known:
-            raise ConfigError(
-                f"task.options.{option} = {value!r} does not fit 'orders'",
-                hint=f"Use one of {', '.join(known)}.",
-                field="task.options",
-            )
+            message = f"task.options.{option} = {value!r} does not fit 'orders'"
+            raise ConfigError(message, hint=f"Use one of {', '.join(known)}.", field="task.options")

@@ -49,11 +49,8 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
         near = difflib.get_close_matches(name, SCENARIOS, 1)
         known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "python:FILE:NAME"))
         hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(
-            f"task.environment = {name!r} does not name a conversation",
-            hint=f"{hint}It may be {known}.",
-            field="task.environment",
-        )
+        message = f"task.environment = {name!r} does not name a conversation"
+        raise ConfigError(message, hint=f"{hint}It may be {known}.", field="task.environment")
     return _made(name, SCENARIOS[name], options)
 
 
@@ -93,10 +90,7 @@ def _own(name: str, options: dict[str, Any]) -> Scenarios:
     if inspect.iscoroutinefunction(found):
         tasks = getattr(module, "TASKS", None)
         if not tasks:
-            raise ConfigError(
-                f"{name!r} is a rollout function, but {place} has no list TASKS to call it with",
-                hint="Write TASKS = […] beside it.",
-                field="task.environment",
-            )
+            message = f"{name!r} is a rollout function, but {place} has no list TASKS to call it with"
+            raise ConfigError(message, hint="Write TASKS = […] beside it.", field="task.environment")
         return RolloutScenarios(found, tasks)
     return _made(name, found if callable(found) else lambda: found, options)

@@ -35,11 +35,8 @@ class TextArena:
         try:
             self.new_game(0)
         except Exception as error:  # games raise all kinds of errors
-            raise ConfigError(
-                f"{self.name!r} cannot be played alone with {options}: {error}",
-                hint="Choose a single-player game.",
-                field="task.environment",
-            ) from error
+            message = f"{self.name!r} cannot be played alone with {options}: {error}"
+            raise ConfigError(message, hint="Choose a single-player game.", field="task.environment") from error
 
     def training(self, seed: int, number: int) -> int:
         return 2 * random.Random(f"{seed}/{number}").getrandbits(30)
@@ -103,7 +100,5 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module("textarena")
     except ImportError as error:
-        raise MissingExtra(
-            f"task.environment = {name!r} needs TextArena, which cannot be imported: {error}",
-            hint="pip install 'groupwise[textarena]'",
-        ) from error
+        message = f"task.environment = {name!r} needs TextArena, which cannot be imported: {error}"
+        raise MissingExtra(message, hint="pip install 'groupwise[textarena]'") from error

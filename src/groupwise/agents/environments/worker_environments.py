@@ -49,10 +49,8 @@ class InProcesses:
         try:
             return await asyncio.wrap_future(self._workers.submit(request, worker=place, seconds=self.seconds))
         except WorkerTimeout:
-            raise WorkerLost(
-                f"{what} of the environment took longer than {self.seconds:g} s, so its process was killed",
-                hint="Raise the limit of InProcesses, or make the environment faster.",
-            ) from None
+            message = f"{what} of the environment took longer than {self.seconds:g} s, so its process was killed"
+            raise WorkerLost(message, hint="Raise the limit of InProcesses, or make the environment faster.") from None
         except RequestFailed as error:
             raise (WorkerLost if error.code == WorkerLost.code else ContractError)(error.message) from None
 

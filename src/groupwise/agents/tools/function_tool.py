@@ -69,10 +69,8 @@ class Tool:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ConfigError(
-                f"{self.name!r} is not a valid name for a tool",
-                hint="Use a letter or _, then up to 63 letters, digits, _ or -, for example with name=….",
-            )
+            hint = "Use a letter or _, then up to 63 letters, digits, _ or -, for example with name=…."
+            raise ConfigError(f"{self.name!r} is not a valid name for a tool", hint=hint)
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(
                 f"the tool {self.name} has a time limit of {self.timeout!r} s", hint="It must be greater than 0."
@@ -86,10 +84,8 @@ class Tool:
         words, described = _docstring(function)
         unknown = next((entry for entry in described if entry not in {p.name for p in parameters}), None)
         if unknown is not None:
-            raise ConfigError(
-                f"the docstring of the tool {name} describes {unknown!r}, which is not one of its parameters",
-                hint=f"Its parameters are {', '.join(p.name for p in parameters) or 'none'}.",
-            )
+            message = f"the docstring of the tool {name} describes {unknown!r}, which is not one of its parameters"
+            raise ConfigError(message, hint=f"Its parameters are {', '.join(p.name for p in parameters) or 'none'}.")
         return cls(
             name, words, TypedArguments.of_function(name, function, parameters, described), function, timeout, method
         )
@@ -197,15 +193,11 @@ def _parameters(name: str, function: Callable[..., Any]) -> tuple[bool, list[ins
     for parameter in found[method:]:
         bare = parameter.replace(annotation=parameter.empty)
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise ConfigError(
-                f"the tool {name} has the parameter {bare}, but a model passes every argument by name",
-                hint="Write out every parameter; one may be a list or a dict.",
-            )
+            message = f"the tool {name} has the parameter {bare}, but a model passes every argument by name"
+            raise ConfigError(message, hint="Write out every parameter; one may be a list or a dict.")
         if parameter.annotation is parameter.empty:
-            raise ConfigError(
-                f"the parameter {parameter.name!r} of the tool {name} has no type",
-                hint=f"Annotate it, for example {parameter.name}: str.",
-            )
+            message = f"the parameter {parameter.name!r} of the tool {name} has no type"
+            raise ConfigError(message, hint=f"Annotate it, for example {parameter.name}: str.")
     return method, found[method:]
 
 

@@ -83,10 +83,8 @@ def _host_of(name: str, url: str, schema: Mapping[str, Any]) -> str:
     for argument in BRACES.findall(url):
         inner = schema["properties"].get(argument)
         if inner is None or not (argument in required or "default" in inner):
-            raise ConfigError(
-                f"the URL of the tool {name} needs {argument!r}, which is not a required parameter",
-                hint="Add it to the schema's properties, and to required or with a default.",
-            )
+            message = f"the URL of the tool {name} needs {argument!r}, which is not a required parameter"
+            raise ConfigError(message, hint="Add it to the schema's properties, and to required or with a default.")
     return host
 
 

@@ -211,10 +211,8 @@ def _insist_on_sound(box: Toolbox, made: Sequence[Tool]) -> None:
         raise ConfigError(f"two tools are named {twice[0]!r}", hint="Rename one of them (name=…).")
     loose = next((tool for tool in made if tool.unbound), None)
     if loose is not None:
-        raise ConfigError(
-            f"the tool {loose.name} is a method without an object",
-            hint=f"Pass the method of an object: thing.{loose.name}.",
-        )
+        message = f"the tool {loose.name} is a method without an object"
+        raise ConfigError(message, hint=f"Pass the method of an object: thing.{loose.name}.")
     for name in ("timeout", "parallel", "longest_result", "most_calls"):
         if not getattr(box, name) > 0:
             raise ConfigError(
@@ -242,10 +240,8 @@ class WithTools:
         self.failures, self.results = 0, []
         observation = await self.environment.reset(task)
         if observation.tools:
-            raise ContractError(
-                "the environment has its own tools, whose calls it would not see",
-                hint="Put all tools into one toolbox.",
-            )
+            message = "the environment has its own tools, whose calls it would not see"
+            raise ContractError(message, hint="Put all tools into one toolbox.")
         return replace(observation, tools=self.toolbox.schemas)
 
     async def step(self, reply: Reply) -> Transition:

@@ -90,10 +90,8 @@ def resolve(
     if not name.strip():
         raise ConfigError(f"{model!r} does not name a model", hint="Write provider/model, for example openai/gpt-4.")
     if provider is None and base_url is None:
-        raise ConfigError(
-            f"{model!r} does not name a provider",
-            hint=f"Prefix it with one of {', '.join(PROVIDERS)} and a slash, or set base_url.",
-        )
+        message = f"{model!r} does not name a provider"
+        raise ConfigError(message, hint=f"Prefix it with one of {', '.join(PROVIDERS)} and a slash, or set base_url.")
     url = base_url or (known.get(provider.url_variable) if provider else None) or (provider.url if provider else "")
     key = api_key if api_key is not None else known.get(provider.key_variable, "") if provider else ""
     address = Address(_checked_url(url), name, _checked_key(key))
@@ -115,20 +113,16 @@ def _checked_url(url: str) -> str:
             "the judge's base_url is not a valid address", hint="Write it as https://host/v1, or http://host:port/v1."
         )
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError(
-            "the judge's base_url contains more than an address (a user name, a password or a query)",
-            hint="Pass the key as api_key or in the provider's environment variable.",
-        )
+        message = "the judge's base_url contains more than an address (a user name, a password or a query)"
+        raise ConfigError(message, hint="Pass the key as api_key or in the provider's environment variable.")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def _checked_key(key: str) -> str:
     key = key.strip()
     if not (KEY_PATTERN.fullmatch(key) and key.isascii() and key.isprintable()):
-        raise ConfigError(
-            "the judge's API key contains spaces, quotes or other invalid characters",
-            hint="Copy it again, on one line.",
-        )
+        message = "the judge's API key contains spaces, quotes or other invalid characters"
+        raise ConfigError(message, hint="Copy it again, on one line.")
     return key
 
 

@@ -23,10 +23,8 @@ class Criterion:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name) or self.name in TAKEN:
-            raise ConfigError(
-                f"a criterion cannot be called {self.name!r}",
-                hint=f"Use up to 40 lower-case letters, digits and underscores, but not {' or '.join(TAKEN)}.",
-            )
+            hint = f"Use up to 40 lower-case letters, digits and underscores, but not {' or '.join(TAKEN)}."
+            raise ConfigError(f"a criterion cannot be called {self.name!r}", hint=hint)
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise ConfigError(f"criterion {self.name} has weight {self.weight!r}, but needs one above 0")
 
@@ -42,10 +40,8 @@ class Rubric:
     def __post_init__(self) -> None:
         names = self.names
         if not names or len(set(names)) < len(names):
-            raise ConfigError(
-                f"rubric {self.name!r} has criteria {', '.join(names) or 'none'}",
-                hint="List one or more, each only once.",
-            )
+            message = f"rubric {self.name!r} has criteria {', '.join(names) or 'none'}"
+            raise ConfigError(message, hint="List one or more, each only once.")
 
     @property
     def names(self) -> tuple[str, ...]:

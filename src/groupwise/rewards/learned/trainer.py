@@ -51,10 +51,8 @@ class NeuralRewardTrainer:
     ) -> None:
         _insist_on(embedding_dim=embedding_dim, hidden_dim=hidden_dim, heads=heads, learning_rate=learning_rate)
         if embedding_dim % 2:
-            raise ConfigError(
-                f"embedding_dim = {embedding_dim} is odd",
-                hint="Use an even number: each direction of the encoder uses one half.",
-            )
+            message = f"embedding_dim = {embedding_dim} is odd"
+            raise ConfigError(message, hint="Use an even number: each direction of the encoder uses one half.")
         self.network = Opinions(embedding_dim, hidden_dim, heads, seed)
         self.optimizer = _optimizer(self.network, learning_rate)
         self.replay = PrioritisedReplay() if replay is None else replay

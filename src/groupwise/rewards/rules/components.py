@@ -130,10 +130,8 @@ class LengthRewardComponent(Component):
     ) -> None:
         super().__init__(weight, name)
         if not 1 <= target_words <= max_words:
-            raise ConfigError(
-                f"length: target_words = {target_words} does not fit max_words = {max_words}",
-                hint="target_words must be at least 1 and at most max_words.",
-            )
+            message = f"length: target_words = {target_words} does not fit max_words = {max_words}"
+            raise ConfigError(message, hint="target_words must be at least 1 and at most max_words.")
         self.target_words, self.max_words = target_words, max_words
 
     def rate(self, reply: ReplyText) -> float:
@@ -164,10 +162,8 @@ class KeywordRewardComponent(Component):
             raise ConfigError("keywords: none of them contains a word", hint="Use at least one word.")
         self.enough = enough if enough is not None else max(1, len(self.keywords) // 2)
         if not 1 <= self.enough <= len(self.keywords):
-            raise ConfigError(
-                f"keywords: enough = {enough}, but there are {len(self.keywords)} keywords",
-                hint=f"Choose a number from 1 to {len(self.keywords)}.",
-            )
+            message = f"keywords: enough = {enough}, but there are {len(self.keywords)} keywords"
+            raise ConfigError(message, hint=f"Choose a number from 1 to {len(self.keywords)}.")
 
     def rate(self, reply: ReplyText) -> float:
         return min(1.0, sum(map(reply.says, self.keywords)) / self.enough)

@@ -115,10 +115,8 @@ class AnswerReward(RewardFunction):
 
     def _judge(self, turns: Sequence[Message], right: str | None) -> Score:
         if right is None:
-            raise ContractError(
-                f"{self.name} has no correct answer to compare with",
-                hint="Pass `expected`, or add a column `answer` to the tasks.",
-            )
+            message = f"{self.name} has no correct answer to compare with"
+            raise ContractError(message, hint="Pass `expected`, or add a column `answer` to the tasks.")
         said = replies(turns)
         return self.grade(said[-1].text if said else "", right)
 
