@@ -3,8 +3,6 @@
 Also how sampled answers become groups, which training does in the same way.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -40,7 +38,7 @@ def as_groups(
 
 def greedy_evaluation(
     cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any, scorer: RewardScorer, reward: Reward
-) -> AnswerEvaluation:
+) -> "AnswerEvaluation":
     """Return a run's evaluation on its held-out problems."""
     return AnswerEvaluation(
         problems, problems.held_out(cfg.run.eval_seed, cfg.run.eval_episodes), engine, tokenizer, scorer,

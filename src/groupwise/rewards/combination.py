@@ -1,7 +1,5 @@
 """Several rewards as one: `MultiObjectiveRewardFunction`, and presets made with it for five domains."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import difflib
@@ -10,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -121,7 +119,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
                 return Failed(replace(score.failure, message=f"{name}: {score.failure.message}"))
         return None
 
-    def absolute(self) -> MultiObjectiveRewardFunction:
+    def absolute(self) -> Self:
         """A copy for attempts without a group, as in evaluation: methods that compare become weighted_average."""
         other = copy.copy(self)
         if self.normalization_method in WITHIN_GROUP:

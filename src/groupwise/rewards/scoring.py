@@ -10,8 +10,6 @@ is up, it goes on in the background until the program ends. Code that never rele
 catastrophically slow regular expression, cannot be limited at all.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import inspect
@@ -23,7 +21,7 @@ from contextlib import suppress
 from functools import partial
 from numbers import Real
 from queue import SimpleQueue
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -31,7 +29,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.event_loop import EventLoop, contained
 from groupwise.types import Failed, Failure, Group, Reward, Score, ScoredGroup, Task, Trajectory
 
-Grade: TypeAlias = "float | Score | Failed"
+Grade: TypeAlias = float | Score | Failed
 
 LONGEST = 2000  # characters of a flag, message or hint
 T = TypeVar("T")
@@ -98,7 +96,7 @@ class RewardScorer:
         if self._loop is not None:
             self._loop.close()
 
-    def __enter__(self) -> RewardScorer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

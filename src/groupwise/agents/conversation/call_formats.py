@@ -4,8 +4,6 @@ The text itself is never changed: calls are read out of it, and a malformed call
 a model's format, we let its chat template write a call. Parsing takes time linear in the length of the text.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,13 +3,11 @@
 A `ChatSession` is one conversation of a `MultiTurnAgent` whose event loop runs in a thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
 from groupwise.agents.conversation.store import ConversationContext, ConversationNotFound
@@ -59,7 +57,7 @@ class ChatSession:
             self.close()
             raise
 
-    def __enter__(self) -> ChatSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

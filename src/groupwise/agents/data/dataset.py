@@ -8,8 +8,6 @@
 prompt, so that they are never trained on.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import inspect
@@ -19,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, fields
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from groupwise.agents.data.problems import TASKS, Epochs, Problem, Problems
 from groupwise.agents.data.reasoning_gym import PREFIX, GymProblems
@@ -189,7 +187,7 @@ class DataOptions:
     held_out_share: float = 0.1
 
     @classmethod
-    def read(cls, options: Mapping[str, Any]) -> DataOptions:
+    def read(cls, options: Mapping[str, Any]) -> Self:
         known = {field.name: type(field.default) for field in fields(cls)}
         for name, value in options.items():
             if name not in known:

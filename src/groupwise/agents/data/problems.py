@@ -6,15 +6,13 @@
 download. They are split by a hash of the prompt, so held-out ones never occur in training, regardless of seed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from groupwise.errors import ConfigError
 from groupwise.types import Message, Score
@@ -142,7 +140,7 @@ class VerifiableTask:
     marker: str = ""
     scratch: str = ""
 
-    def with_options(self, options: Mapping[str, object]) -> VerifiableTask:
+    def with_options(self, options: Mapping[str, object]) -> Self:
         """Return the task at the size that `task.options` asks for."""
         size = self.size
         for name, value in options.items():

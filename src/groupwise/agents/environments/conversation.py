@@ -13,8 +13,6 @@ Every conversation gets a fresh user, made from its scenario. The same `Conversa
 of a run (`training`, `held_out`, `make`) and one conversation (`reset`, `step`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -22,7 +20,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 from urllib.request import Request, urlopen
 
 from groupwise.agents.environments.contract import Listed, Observation, Reply, Transition
@@ -200,7 +198,7 @@ class ConversationEnvironment(Listed[Scenario]):
         self.scenarios, self.max_turns, self.user, self.name = list(scenarios), max_turns, user, name
 
     @classmethod
-    def from_file(cls, path: Path | str, **options: Any) -> ConversationEnvironment:
+    def from_file(cls, path: Path | str, **options: Any) -> Self:
         """Read scenarios from a JSON-lines file."""
         return cls(read_scenarios(Path(path)), name=Path(path).stem, **options)
 

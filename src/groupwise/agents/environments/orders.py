@@ -7,8 +7,6 @@ cancelled, and only a sent one refunded, with exactly its price. What counts is 
 Texts are short: a conversation stays within 200 characters, so that a character-level model can handle it.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -16,7 +14,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from groupwise.agents.data.problems import is_held_out
 from groupwise.agents.environments.contract import Observation, Reply, Transition
@@ -47,7 +45,7 @@ class Shop:
     orders: tuple[tuple[str, str, str], ...]
     items: tuple[tuple[str, str, int, int], ...]
 
-    def with_status(self, order: str, status: str) -> Shop:
+    def with_status(self, order: str, status: str) -> Self:
         """Return the same shop with one order in another status."""
         return replace(self, orders=tuple((n, who, status if n == order else s) for n, who, s in self.orders))
 
@@ -219,7 +217,7 @@ class Orders:
         rng = random.Random(f"orders held out/{seed}")
         return [self._case(rng, held_out=True) for _ in range(count)]
 
-    def make(self) -> OrderDesk:
+    def make(self) -> "OrderDesk":
         return OrderDesk()
 
     def demonstration(self, case: OrderCase) -> tuple[Message, ...]:

@@ -12,8 +12,6 @@ checker may be asynchronous; an ordinary function runs in a thread so that it bl
 `OneTurnScenarios` turns problems with one answer into conversations of one turn.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +103,7 @@ class OneTurnScenarios:
     def held_out(self, seed: int, count: int) -> Sequence[Problem]:
         return self.problems.held_out(seed, count)
 
-    def make(self) -> OneTurn:
+    def make(self) -> "OneTurn":
         return OneTurn(self.problems)
 
     def demonstration(self, problem: Problem) -> tuple[Message, ...]:

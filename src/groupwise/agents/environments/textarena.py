@@ -4,8 +4,6 @@ A scenario is the seed of a game: even seeds for training, odd ones for evaluati
 model sees what is new since its last move, and gets the game's own reward at the end.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import random
@@ -45,7 +43,7 @@ class TextArena:
         rng = random.Random(seed)
         return [2 * rng.getrandbits(30) + 1 for _ in range(count)]
 
-    def make(self) -> Game:
+    def make(self) -> "Game":
         return Game(self)
 
     def new_game(self, seed: int) -> Any:

@@ -9,8 +9,6 @@ another worker takes its place. Messages are pickled, so `make` must be importab
 a module, or a bound method of an object that can be pickled), and tasks must be picklable too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Callable
@@ -38,7 +36,7 @@ class InProcesses:
         self._workers = Workers(_HeldEnvironments, workers, args=(make,))
         self._numbers = itertools.count()
 
-    def make(self) -> RemoteEnvironment:
+    def make(self) -> "RemoteEnvironment":
         """Return an environment whose reset and step run in a worker."""
         return RemoteEnvironment(self, next(self._numbers))
 

@@ -1,10 +1,8 @@
 """Customer service: tracks the issue, the customer's mood, what was promised, and whether it is settled."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
@@ -86,13 +84,13 @@ class CustomerService:
     promised: tuple[str, ...] = ()
     complaints: int = 0
 
-    def advance(self, message: Message) -> CustomerService:
+    def advance(self, message: Message) -> Self:
         text = words_of(message)
         if message["role"] == "user":
             return self._heard(text)
         return self._said(text) if message["role"] == "assistant" else self
 
-    def _heard(self, text: str) -> CustomerService:
+    def _heard(self, text: str) -> Self:
         issue = next((name for name, signal in ISSUES.items() if signal.within(text)), "")
         # "order" and "delivery" do not replace a more specific issue.
         vague = not issue or (issue in ("order", "delivery") and self.issue not in ("", "order"))
@@ -118,13 +116,13 @@ class CustomerService:
             return "resolved"
         return "working" if known else "listening"
 
-    def _said(self, text: str) -> CustomerService:
+    def _said(self, text: str) -> Self:
         promises = [s for s in sentences(text) if PROMISE.within(s) and not s.endswith("?")]
         # The assistant asked whether that was all.
         checking = self.status == "working" and OFFERS_MORE.within(text)
         return replace(self, promised=noted(self.promised, *promises), status="checking" if checking else self.status)
 
-    def _feels(self, feeling: float) -> CustomerService:
+    def _feels(self, feeling: float) -> Self:
         # An exponential mean: the last message counts half, the one before a quarter.
         sentiment = round(0.5 * self.sentiment + 0.5 * feeling, 3)
         mood: Mood = (

@@ -1,10 +1,8 @@
 """Educational: estimates the learner's level from answers, and adapts the explanations."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from groupwise.agents.strategies.registry import Signal, strategy, words_of
 from groupwise.types import Message
@@ -68,13 +66,13 @@ class Educational:
     wrong: int = 0
     streak: int = 0
 
-    def advance(self, message: Message) -> Educational:
+    def advance(self, message: Message) -> Self:
         text = words_of(message)
         if message["role"] == "user":
             return self._heard(text)
         return self._said(text) if message["role"] == "assistant" else self
 
-    def _heard(self, text: str) -> Educational:
+    def _heard(self, text: str) -> Self:
         found = TOPIC.search(text)
         new = self if self.topic or not found else replace(self, topic=found["topic"].strip().lower())
         # What learners say about themselves sets the level at once; answers move it in small steps.
@@ -92,7 +90,7 @@ class Educational:
         answered = self.asked and not text.rstrip().endswith("?")
         return replace(new, mode="check" if answered else "explain", answered=answered, asked=False)
 
-    def _said(self, text: str) -> Educational:
+    def _said(self, text: str) -> Self:
         """Take in the tutor's verdict on an answer, and whether it ends with a question."""
         asked = text.rstrip().endswith("?")
         new = replace(self, asked=asked, answered=False)
@@ -110,10 +108,10 @@ class Educational:
             return replace(new, right=self.right + 1, streak=streak, mode=mode)._moved(0.12)
         return new
 
-    def _moved(self, by: float) -> Educational:
+    def _moved(self, by: float) -> Self:
         return self._at(self.ability + by)
 
-    def _at(self, ability: float) -> Educational:
+    def _at(self, ability: float) -> Self:
         ability = round(min(1.0, max(0.0, ability)), 3)
         level: Level = "beginner" if ability < 0.35 else "intermediate" if ability < 0.65 else "advanced"
         return replace(self, ability=ability, level=level)

@@ -3,8 +3,6 @@
 `Signal` recognises English phrases with regular expressions: small, fast and deterministic.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,10 +1,8 @@
 """Sales: the stages of a sale, driven by the customer's intent."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
@@ -81,14 +79,14 @@ class Sales:
     objections: tuple[str, ...] = ()
     budget: str = ""
 
-    def advance(self, message: Message) -> Sales:
+    def advance(self, message: Message) -> Self:
         text = words_of(message)
         if message["role"] == "assistant":
             offered = self.stage == "needs" and self.needs and OFFER.within(text)
             return replace(self, stage="proposal") if offered else self
         return self._heard(text) if message["role"] == "user" else self
 
-    def _heard(self, text: str) -> Sales:
+    def _heard(self, text: str) -> Self:
         intent = next((name for name, signal in INTENTS.items() if signal.within(text)), "")
         if not intent:
             return replace(self, intent="")

@@ -1,10 +1,8 @@
 """Technical support: tracks what is wrong and what was tried, and suggests one step at a time."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from groupwise.agents.strategies.registry import Signal, clipped, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
@@ -73,13 +71,13 @@ class TechnicalSupport:
     failed: int = 0
     asked_details: bool = False
 
-    def advance(self, message: Message) -> TechnicalSupport:
+    def advance(self, message: Message) -> Self:
         text = words_of(message)
         if message["role"] == "user":
             return self._heard(text)._planned()
         return self._said(text)._planned() if message["role"] == "assistant" else self
 
-    def _heard(self, text: str) -> TechnicalSupport:
+    def _heard(self, text: str) -> Self:
         """Take in what the user reports: the result of a suggested step, earlier attempts, symptoms."""
         if PERSON.within(text):
             return replace(self, status="escalated")
@@ -97,7 +95,7 @@ class TechnicalSupport:
             return replace(noticed, status="trying")
         return noticed
 
-    def _noticed(self, text: str, *, symptoms: bool) -> TechnicalSupport:
+    def _noticed(self, text: str, *, symptoms: bool) -> Self:
         parts = sentences(text)
         tried = [s for s in parts if ATTEMPT.within(s)]
         wrong = [s for s in parts if s not in tried and (PROBLEM.within(s) or CODE.search(s))] if symptoms else []
@@ -108,7 +106,7 @@ class TechnicalSupport:
             error_codes=noted(self.error_codes, *CODE.findall(text)),
         )
 
-    def _said(self, text: str) -> TechnicalSupport:
+    def _said(self, text: str) -> Self:
         """Take in the step that the answer suggests, or that it asked for details."""
         found = next((match for sentence in sentences(text) if (match := STEP.match(sentence))), None)
         if found is None:
@@ -117,7 +115,7 @@ class TechnicalSupport:
             return self
         return replace(self, status="trying", suggested=clipped(found["step"].strip()))
 
-    def _planned(self) -> TechnicalSupport:
+    def _planned(self) -> Self:
         return replace(self, next_step=self._next())
 
     def _next(self) -> NextStep:

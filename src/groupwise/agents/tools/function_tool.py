@@ -13,8 +13,6 @@ from, so an environment's tools can work on its own state. `annotation` and `fie
 schema to annotations, for tools that are described by a schema.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
@@ -22,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_
-from typing import Annotated, Any, Literal, NotRequired, Protocol, get_type_hints, overload
+from typing import Annotated, Any, Literal, NotRequired, Protocol, Self, get_type_hints, overload
 
 import pydantic
 import pydantic_core
@@ -77,7 +75,7 @@ class Tool:
             )
 
     @classmethod
-    def from_function(cls, function: Callable[..., Any], *, name: str = "", timeout: float | None = None) -> Tool:
+    def from_function(cls, function: Callable[..., Any], *, name: str = "", timeout: float | None = None) -> Self:
         """Make a tool of a function whose parameters are all annotated; its docstring describes them."""
         name = name or getattr(function, "__name__", "")
         method, parameters = _parameters(name, function)
@@ -94,7 +92,7 @@ class Tool:
         """Call the function itself, as if it were not a tool."""
         return self.run(*args, **named)
 
-    def __get__(self, owner: Any, kind: type | None = None) -> Tool:
+    def __get__(self, owner: Any, kind: type | None = None) -> Self:
         """Bind a method to the object it is taken from."""
         if owner is None or not self.unbound:
             return self
@@ -137,7 +135,7 @@ class TypedArguments:
     @classmethod
     def of_function(
         cls, tool: str, function: Callable[..., Any], parameters: list[inspect.Parameter], described: Mapping[str, str]
-    ) -> TypedArguments:
+    ) -> Self:
         try:
             hints = get_type_hints(_innermost(function), include_extras=True)
         except NameError as error:

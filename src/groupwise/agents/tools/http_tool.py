@@ -7,8 +7,6 @@ Braces in the URL stand for an argument, braces in a header for an environment v
 mention become the query of a GET or DELETE, or the JSON body of any other request.
 """
 
-from __future__ import annotations
-
 import http.client
 import ipaddress
 import json
@@ -20,7 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 from urllib.parse import SplitResult, quote, quote_plus, urlencode, urljoin, urlsplit
 
 from groupwise.agents.tools.function_tool import Tool, ToolError, TypedArguments, fields, shortened
@@ -130,7 +128,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | None = None
 
-    def redirected(self, status: int, target: str) -> HttpRequest:
+    def redirected(self, status: int, target: str) -> Self:
         """Return the request to follow a redirect with; headers, which may hold secrets, go only to the same host."""
         there = replace(self, url=urljoin(self.url, target))
         # As browsers do; 307 and 308 repeat the request unchanged.

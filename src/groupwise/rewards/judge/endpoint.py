@@ -5,8 +5,6 @@ local/qwen                      your own server at 127.0.0.1:8000, no key needed
 my-model, base_url="http://…"   any other server with OpenAI's API
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import json
@@ -19,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from functools import cache
 from ipaddress import ip_address
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from groupwise.errors import ConfigError, GroupwiseError, MissingExtra
@@ -178,7 +176,7 @@ class Dialect:
         }
         return {"model": model, "messages": list(messages), **self.options, **formats[self.format]}
 
-    def without(self, complaint: str) -> Dialect | None:
+    def without(self, complaint: str) -> Self | None:
         """What to try after a refusal; None if there is nothing left to omit."""
         options = dict(self.options)
         if "max_completion_tokens" in complaint and "max_tokens" in options:

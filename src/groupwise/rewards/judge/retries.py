@@ -1,7 +1,5 @@
 """How to keep asking a server that may be busy, ill or gone: concurrency, retries with pauses, a circuit breaker."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -5,14 +5,12 @@ the largest weight, which undoes the bias of the draw (Schaul et al. 2015, arXiv
 completely: a wrong preference keeps a high loss and is drawn often, but still counts no more than any other.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -31,7 +29,7 @@ class RewardTranscript:
     turns: tuple[tuple[bool, str], ...]
 
     @classmethod
-    def of(cls, messages: Sequence[Message]) -> RewardTranscript:
+    def of(cls, messages: Sequence[Message]) -> Self:
         return cls(tuple((message.get("role") == "assistant", _clipped(_text(message))) for message in messages))
 
     @property
@@ -44,7 +42,7 @@ class RewardTranscript:
         return [[own, text] for own, text in self.turns]
 
     @classmethod
-    def unpacked(cls, state: Sequence[Any]) -> RewardTranscript:
+    def unpacked(cls, state: Sequence[Any]) -> Self:
         return cls(tuple((bool(own), str(text)) for own, text in state))
 
 
@@ -82,7 +80,7 @@ class Preference:
         return [self.better.packed(), self.worse.packed(), None if self.scores is None else list(self.scores)]
 
     @classmethod
-    def unpacked(cls, state: Sequence[Any]) -> Preference:
+    def unpacked(cls, state: Sequence[Any]) -> Self:
         better, worse, scores = state
         return cls(
             RewardTranscript.unpacked(better),

@@ -8,8 +8,6 @@
 The right answer is the one given, or the task's `answer`. If there is none, attempts fail; they do not score 0.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
