@@ -1,9 +1,10 @@
 """The three products with a language model, as the package knows them before a run asks for one."""
 
+from functools import partial
+
 from groupwise.config.sections import LanguageSettings, RewardSettings, SamplingSettings
 from groupwise.products import Metric, Product
 
-SECTIONS = (SamplingSettings, LanguageSettings, RewardSettings)
 # The first metric is the one that reports judge a run by.
 EVALUATION = (
     Metric(name="eval/accuracy", meaning="right answers to held-out tasks", unit="share", better="higher"),
@@ -26,30 +27,24 @@ SUPERVISED = Metric(
     better="lower",
 )
 
-LANGUAGE = Product(
+declared = partial(
+    Product, sections=(SamplingSettings, LanguageSettings, RewardSettings), language_model=True, warm_start="warm-start"
+)
+LANGUAGE = declared(
     name="language",
     summary="a language model learns single answers to verifiable tasks",
     implementation="groupwise.agents.language_product",
-    sections=SECTIONS,
     metrics=(*EVALUATION, *SAMPLED),
-    language_model=True,
-    warm_start="warm-start",
 )
-AGENT = Product(
+AGENT = declared(
     name="agent",
     summary="a language model learns conversations of several turns, with tools",
     implementation="groupwise.agents.agent_product",
-    sections=SECTIONS,
     metrics=(*EVALUATION, TURNS),
-    language_model=True,
-    warm_start="warm-start",
 )
-WARM_START = Product(
+WARM_START = declared(
     name="warm-start",
     summary="a language model imitates right answers before it learns by GRPO",
     implementation="groupwise.agents.warm_start",
-    sections=SECTIONS,
     metrics=(*EVALUATION, *SAMPLED, TURNS, SUPERVISED),
-    language_model=True,
-    warm_start="warm-start",
 )

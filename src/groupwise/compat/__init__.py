@@ -14,47 +14,31 @@ All of them can be imported from here: `from groupwise.compat import MultiTurnGR
 from importlib import import_module
 from typing import Any
 
-_HOMES = {
-    "compute_grpo_advantages": "groupwise.compat.core",
-    "compute_grpo_loss": "groupwise.compat.core",
-    "loss_denominator": "groupwise.core",
-    "ValueFunction": "groupwise.compat.language",
-    "ValueHead": "groupwise.language.policy",
-    "create_value_function": "groupwise.compat.language",
-    "TrajectoryDataset": "groupwise.compat.language",
-    "Experience": "groupwise.memory.experiences",
-    "GenerationMetrics": "groupwise.designer.outcome",
-    "WorkflowResult": "groupwise.designer.outcome",
-    "PolicyUpdateResult": "groupwise.designer.outcome",
-    "NeuralRewardFunction": "groupwise.rewards.learned.neural",
-    "create_neural_reward_function": "groupwise.rewards.learned.neural",
-    "NeuralRewardTrainer": "groupwise.rewards.learned.trainer",
-    "TaskEnvironment": "groupwise.agents.environments.task",
-    "GRPOTrainer": "groupwise.compat.trainer",
-    "MultiTurnGRPOTrainer": "groupwise.compat.trainer",
-    "train": "groupwise.compat.trainer",
-    "train_with_trl_grpo": "groupwise.compat.trl_bridge",
-    "LengthRewardComponent": "groupwise.rewards.rules.components",
-    "KeywordRewardComponent": "groupwise.rewards.rules.components",
-    "create_customer_service_reward": "groupwise.rewards.combination",
-    "create_technical_support_reward": "groupwise.rewards.combination",
-    "create_sales_reward": "groupwise.rewards.combination",
-    "create_educational_reward": "groupwise.rewards.combination",
-    "create_creative_reward": "groupwise.rewards.combination",
-    "RulerRewardFunction": "groupwise.rewards.judge.ruler",
-    "create_customer_service_ruler": "groupwise.rewards.judge.ruler",
-    "create_technical_support_ruler": "groupwise.rewards.judge.ruler",
-    "create_sales_ruler": "groupwise.rewards.judge.ruler",
-    "create_educational_ruler": "groupwise.rewards.judge.ruler",
-    "create_creative_ruler": "groupwise.rewards.judge.ruler",
-    "GRPO": "groupwise.compat.control",
-    "GroupingStrategy": "groupwise.compat.control",
-    "GroupAdvantageNormalizer": "groupwise.compat.control",
-    "GroupWeightCalculator": "groupwise.compat.control",
-    "AdaptiveGrouper": "groupwise.compat.control",
-    "compute_group_advantages_vectorized": "groupwise.compat.core",
-    "GRPOvsPPOAnalyzer": "groupwise.compat.comparison",
+_NAMES = {
+    "groupwise.compat.core": "compute_grpo_advantages compute_grpo_loss compute_group_advantages_vectorized",
+    "groupwise.core": "loss_denominator",
+    "groupwise.compat.language": "ValueFunction create_value_function TrajectoryDataset",
+    "groupwise.language.policy": "ValueHead",
+    "groupwise.memory.experiences": "Experience",
+    "groupwise.designer.outcome": "GenerationMetrics WorkflowResult PolicyUpdateResult",
+    "groupwise.rewards.learned.neural": "NeuralRewardFunction create_neural_reward_function",
+    "groupwise.rewards.learned.trainer": "NeuralRewardTrainer",
+    "groupwise.agents.environments.task": "TaskEnvironment",
+    "groupwise.compat.trainer": "GRPOTrainer MultiTurnGRPOTrainer train",
+    "groupwise.compat.trl_bridge": "train_with_trl_grpo",
+    "groupwise.rewards.rules.components": "LengthRewardComponent KeywordRewardComponent",
+    "groupwise.rewards.combination": (
+        "create_customer_service_reward create_technical_support_reward create_sales_reward "
+        "create_educational_reward create_creative_reward"
+    ),
+    "groupwise.rewards.judge.ruler": (
+        "RulerRewardFunction create_customer_service_ruler create_technical_support_ruler create_sales_ruler "
+        "create_educational_ruler create_creative_ruler"
+    ),
+    "groupwise.compat.control": "GRPO GroupingStrategy GroupAdvantageNormalizer GroupWeightCalculator AdaptiveGrouper",
+    "groupwise.compat.comparison": "GRPOvsPPOAnalyzer",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_HOMES]
 
