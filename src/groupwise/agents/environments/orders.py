@@ -11,14 +11,15 @@ import json
 import random
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from groupwise.agents.data.problems import is_held_out
 from groupwise.agents.environments.contract import Observation, Reply, Transition
-from groupwise.agents.tools.function_tool import tool
+from groupwise.agents.tools.function_tool import Tool
 from groupwise.agents.tools.toolbox import Toolbox, ToolResult
 from groupwise.errors import ConfigError
 from groupwise.types import End, Message, Score, Task
@@ -52,8 +53,8 @@ class Shop:
 
 def make_shop(rng: random.Random, *, held_out: bool, customers: int = 3, orders: int = 4) -> Shop:
     """Make a shop whose customers and order numbers are either all for training or all held out (one in five)."""
-    names = _distinct(rng, customers, held_out, lambda: (rng.choice(SYLLABLES) + rng.choice(SYLLABLES)).capitalize())
-    numbers = _distinct(rng, orders, held_out, lambda: str(rng.randrange(1000, 10_000)))
+    names = _distinct(customers, held_out, lambda: (rng.choice(SYLLABLES) + rng.choice(SYLLABLES)).capitalize())
+    numbers = _distinct(orders, held_out, lambda: str(rng.randrange(1000, 10_000)))
     items = [
         (number, product, rng.randrange(2, 25), rng.randrange(1, 3))
         for number in numbers
@@ -66,11 +67,10 @@ def make_shop(rng: random.Random, *, held_out: bool, customers: int = 3, orders:
     )
 
 
-def _distinct(rng: random.Random, count: int, held_out: bool, draw: object) -> list[str]:
-    assert callable(draw)
+def _distinct(count: int, held_out: bool, draw: Callable[[], str]) -> list[str]:
     found: dict[str, None] = {}
     while len(found) < count:
-        value = str(draw())
+        value = draw()
         if is_held_out(value) == held_out:
             found[value] = None
     return list(found)
@@ -81,7 +81,10 @@ class NotPossible(Exception):
 
 
 class OrderDatabase:
-    """An SQLite database with a shop in it, in memory unless `path` is a file."""
+    """An SQLite database with a shop in it, in memory unless `path` is a file.
+
+    Its methods are the tools, and their docstrings part of the prompt: changing one changes what the model reads.
+    """
 
     def __init__(self, shop: Shop, path: Path | str = ":memory:") -> None:
         self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -96,7 +99,7 @@ class OrderDatabase:
         return str(self._one("SELECT status FROM orders WHERE id = ?", order, "order"))
 
     def total(self, order: str) -> str:
-        """What an order costs."""
+        """What an order cost."""
         self.status(order)  # refuses an unknown order; SUM would return NULL for it
         return str(self._one("SELECT SUM(price * quantity) FROM items WHERE order_id = ?", order, "order"))
 
@@ -109,14 +112,14 @@ class OrderDatabase:
         return str(self._one("SELECT city FROM customers WHERE name = ?", buyer, "buyer"))
 
     def cancel(self, order: str) -> str:
-        """Cancel an open order and return its new status."""
+        """Cancel an open order."""
         status = self.status(order)
         if status != "open":
             raise NotPossible(f"is {status}")
         return self._end(order, "cancelled", 0)
 
     def refund(self, order: str, sum: int) -> str:
-        """Refund exactly the price of a sent order and return its new status."""
+        """Refund a sent order with exactly what it cost."""
         status, total = self.status(order), int(self.total(order))
         if status != "sent":
             raise NotPossible(f"is {status}")
@@ -241,50 +244,20 @@ class Orders:
         return OrderCase(kind, rng.choice(KINDS[kind]).format(order), order, shop)
 
 
-class OrderTools:
-    """The tools of one conversation, and the calls made. `sum` is the price of an order in whole euros.
+TOOLS = [Tool.from_function(getattr(OrderDatabase, name)) for name in ARGUMENTS]
 
-    The tools' docstrings are part of the prompt: changing one changes what the model reads.
-    """
+
+class OrderTools:
+    """The tools of one conversation, and the calls made. `sum` is the price of an order in whole euros."""
 
     def __init__(self, database: OrderDatabase) -> None:
         self.database = database
         self.calls: list[OrderCall] = []
 
-    @tool
-    async def status(self, order: str) -> str:
-        """What has become of an order."""
-        return self._called("status", order=order)
-
-    @tool
-    async def total(self, order: str) -> str:
-        """What an order cost."""
-        return self._called("total", order=order)
-
-    @tool
-    async def buyer(self, order: str) -> str:
-        """Who bought an order."""
-        return self._called("buyer", order=order)
-
-    @tool
-    async def city(self, buyer: str) -> str:
-        """Where a buyer lives."""
-        return self._called("city", buyer=buyer)
-
-    @tool
-    async def cancel(self, order: str) -> str:
-        """Cancel an open order."""
-        return self._called("cancel", order=order)
-
-    @tool
-    async def refund(self, order: str, sum: int) -> str:
-        """Refund a sent order with exactly what it cost."""
-        return self._called("refund", order=order, sum=sum)
-
     def toolbox(self) -> Toolbox:
-        return Toolbox([getattr(self, name) for name in ARGUMENTS])
+        return Toolbox([replace(tool, run=partial(self._called, tool.name), unbound=False) for tool in TOOLS])
 
-    def _called(self, name: str, **arguments: Any) -> str:
+    async def _called(self, name: str, /, **arguments: Any) -> str:
         self.calls.append(call_tool(self.database, name, arguments))
         return self.calls[-1].result
 
