@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from groupwise.errors import ConfigError
-from groupwise.rewards.rules.components import Component, Ideas, Referenced, ReplyText, listed, phrase_of, words_of
+from groupwise.rewards.rules import components
+from groupwise.rewards.rules.components import Component, Ideas, Referenced, ReplyText, listed, named
 
 SHOUTED = re.compile(r"\b[A-Z]{4,}\W{1,3}[A-Z]{4,}\b")
 REPEATED_MARKS = re.compile(r"[!?]{2,}")
@@ -16,25 +17,17 @@ class EmpathyRewardComponent(Ideas):
 
     label = "empathy"
     enough = 2
-    ideas: ClassVar = {
-        "regret": listed("sorry, apolog*, regret"),
-        "understanding": listed(
-            "i understand, we understand, i can understand, i completely understand, understandable, i see why, i "
-            "hear you, makes sense that you, i can imagine, in your position"
-        ),
-        "feeling": listed(
-            "frustrat*, disappoint*, upset*, stressful, inconvenien*, worr*, annoying, must be hard, must feel, how "
-            "you feel"
-        ),
-        "care": listed(
-            "i'm here to help, i am here to help, we're here to help, here for you, happy to help, glad to help, care "
-            "about, we want to make this right, make this right, take care of you"
-        ),
-        "thanks": listed(
-            "thank you for your patience, thanks for your patience, appreciate your patience, thank you for letting, "
-            "thanks for letting, thank you for reaching, thanks for reaching, appreciate you, thank you for telling"
-        ),
-    }
+    ideas: ClassVar = named("""
+        regret: sorry, apolog*, regret;
+        understanding: i understand, we understand, i can understand, i completely understand, understandable,
+          i see why, i hear you, makes sense that you, i can imagine, in your position;
+        feeling: frustrat*, disappoint*, upset*, stressful, inconvenien*, worr*, annoying, must be hard, must feel,
+          how you feel;
+        care: i'm here to help, i am here to help, we're here to help, here for you, happy to help, glad to help,
+          care about, we want to make this right, make this right, take care of you;
+        thanks: thank you for your patience, thanks for your patience, appreciate your patience, thank you for letting,
+          thanks for letting, thank you for reaching, thanks for reaching, appreciate you, thank you for telling
+    """)
 
 
 class ProfessionalismRewardComponent(Component):
@@ -72,21 +65,15 @@ class ActionOrientedRewardComponent(Ideas):
 
     label = "action_oriented"
     enough = 3
-    ideas: ClassVar = {
-        "promise": listed("i'll, i will, we'll, we will, i'm going to, i am going to, let me, i can"),
-        "deed": listed(
-            "i've, i have, we've, we have, i just, check*, process*, refund*, replac*, updat*, sent, escalat*, "
-            "arrang*, cancel*, credit*"
-        ),
-        "request": listed(
-            "please, could you, can you, would you, send me, tell me, share, provide, confirm, click, try"
-        ),
-        "time": listed(
-            "now, today, tomorrow, right away, immediately, hours, hour, minutes, minute, business days, days, "
-            "shortly, as soon as, by the end of"
-        ),
-        "next step": listed("next, then, once, after that, first, follow up, next step, steps, in the meantime"),
-    }
+    ideas: ClassVar = named("""
+        promise: i'll, i will, we'll, we will, i'm going to, i am going to, let me, i can;
+        deed: i've, i have, we've, we have, i just, check*, process*, refund*, replac*, updat*, sent, escalat*,
+          arrang*, cancel*, credit*;
+        request: please, could you, can you, would you, send me, tell me, share, provide, confirm, click, try;
+        time: now, today, tomorrow, right away, immediately, hours, hour, minutes, minute, business days, days,
+          shortly, as soon as, by the end of;
+        next step: next, then, once, after that, first, follow up, next step, steps, in the meantime
+    """)
 
 
 STEP = re.compile(r"^[ \t>*_#-]*(?:step[ \t]+)?(\d{1,2})[.):]", re.IGNORECASE | re.MULTILINE)
@@ -105,7 +92,7 @@ class AccuracyRewardComponent(Referenced):
     label = "accuracy"
 
     def compare(self, said: Sequence[ReplyText], reference: str) -> float:
-        words = set(words_of(reference))
+        words = set(components.words_of(reference))
         key_words = {word for word in words if len(word) >= SHORTEST or word.isdigit()} or words
         stated = {word for reply in said for word in reply.words}
         return len(key_words & stated) / len(key_words)
@@ -127,21 +114,15 @@ class ProblemResolutionRewardComponent(Ideas):
 
     label = "problem_resolution"
     enough = 3
-    ideas: ClassVar = {
-        "cause": listed("because, caused by, due to, the reason, happens when, means that, the problem is"),
-        "remedy": listed(
-            "fix*, resolv*, solv*, restart*, reset*, reinstall*, install*, updat*, replac*, remov*, enabl*, disabl*, "
-            "configur*, clear*, reconnect*, run, set"
-        ),
-        "test": listed(
-            "check*, verify, test*, confirm, make sure, should now, you should see, let me know if, does that, did "
-            "that, is it working, try again"
-        ),
-        "otherwise": listed(
-            "if that doesn't, if this doesn't, if it doesn't, if not, otherwise, still, escalat*, alternatively, if "
-            "the problem, if the issue, contact"
-        ),
-    }
+    ideas: ClassVar = named("""
+        cause: because, caused by, due to, the reason, happens when, means that, the problem is;
+        remedy: fix*, resolv*, solv*, restart*, reset*, reinstall*, install*, updat*, replac*, remov*, enabl*, disabl*,
+          configur*, clear*, reconnect*, run, set;
+        test: check*, verify, test*, confirm, make sure, should now, you should see, let me know if, does that,
+          did that, is it working, try again;
+        otherwise: if that doesn't, if this doesn't, if it doesn't, if not, otherwise, still, escalat*, alternatively,
+          if the problem, if the issue, contact
+    """)
 
 
 # A price, or a number with a unit. The lengths are bounded, so that matching takes linear time.
@@ -158,18 +139,18 @@ class ProductKnowledgeRewardComponent(Ideas):
 
     label = "product_knowledge"
     enough = 3
-    ideas: ClassVar = {
-        "features": listed("feature*, includ*, comes with, equipped, built in, design*, model, version*, supports"),
-        "compatibility": listed("compatib*, works with, fits, integrat*, connects, requires"),
-        "price": listed("price*, cost*, plan, plans, discount*, subscription, per month, a month"),
-        "warranty": listed("warrant*, guarantee*, return policy, returns, support included, service plan"),
-        "comparison": listed("compared to, compared with, unlike, whereas, more than, better than, faster than"),
-    }
+    ideas: ClassVar = named("""
+        features: feature*, includ*, comes with, equipped, built in, design*, model, version*, supports;
+        compatibility: compatib*, works with, fits, integrat*, connects, requires;
+        price: price*, cost*, plan, plans, discount*, subscription, per month, a month;
+        warranty: warrant*, guarantee*, return policy, returns, support included, service plan;
+        comparison: compared to, compared with, unlike, whereas, more than, better than, faster than
+    """)
 
     def __init__(self, weight: float = 1.0, facts: Iterable[str] | None = None, name: str | None = None) -> None:
         super().__init__(weight, name)
         given = [facts] if isinstance(facts, str) else facts or ()
-        self.facts = tuple(filter(None, map(phrase_of, given)))
+        self.facts = tuple(filter(None, map(components.phrase_of, given)))
         if facts is not None and not self.facts:
             raise ConfigError("product_knowledge: none of the facts contains a word", hint="Leave facts out instead.")
 
@@ -198,10 +179,10 @@ class ValuePropositionRewardComponent(Ideas):
 
     label = "value_proposition"
     enough = 3
-    ideas: ClassVar = {
-        "benefit": listed("benefit*, advantage*, help you, helps you, lets you, allows you, makes it easy, improve*"),
-        "saving": listed("save*, saving*, less time, lower cost*, cheaper, reduce*, return on investment, roi, value"),
-        "result": listed("so you can, so that you, means you, you'll get, you will get, you can, for your, you gain"),
-        "proof": listed("customers, reviews, rated, proven, percent, award*, tested, case study, on average"),
-        "invitation": listed("free trial, demo, would you like, get started, try it, shall we, interested, sign up"),
-    }
+    ideas: ClassVar = named("""
+        benefit: benefit*, advantage*, help you, helps you, lets you, allows you, makes it easy, improve*;
+        saving: save*, saving*, less time, lower cost*, cheaper, reduce*, return on investment, roi, value;
+        result: so you can, so that you, means you, you'll get, you will get, you can, for your, you gain;
+        proof: customers, reviews, rated, proven, percent, award*, tested, case study, on average;
+        invitation: free trial, demo, would you like, get started, try it, shall we, interested, sign up
+    """)

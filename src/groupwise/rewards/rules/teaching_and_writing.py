@@ -5,16 +5,8 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import ClassVar
 
-from groupwise.rewards.rules.components import (
-    Component,
-    Ideas,
-    Referenced,
-    ReplyText,
-    likeness,
-    listed,
-    phrase_of,
-    words_of,
-)
+from groupwise.rewards.rules import components
+from groupwise.rewards.rules.components import Component, Ideas, Referenced, ReplyText, listed, named, words_of
 
 
 class CorrectnessRewardComponent(Referenced):
@@ -27,7 +19,9 @@ class CorrectnessRewardComponent(Referenced):
 
     def compare(self, said: Sequence[ReplyText], reference: str) -> float:
         last = said[-1]
-        return 1.0 if last.says(phrase_of(reference).rstrip("*")) else likeness(last.words, words_of(reference)) / 2
+        if last.says(components.phrase_of(reference).rstrip("*")):
+            return 1.0
+        return components.likeness(last.words, words_of(reference)) / 2
 
 
 class PedagogicalApproachRewardComponent(Ideas):
@@ -38,14 +32,14 @@ class PedagogicalApproachRewardComponent(Ideas):
 
     label = "pedagogical_approach"
     enough = 3
-    ideas: ClassVar = {
-        "example": listed("for example, for instance, example, suppose, imagine, say we, consider"),
-        "comparison": listed("think of it, like a, similar to, just as, analogy, is like, picture"),
-        "reasons": listed("because, since, therefore, so that, the reason, which means, why"),
-        "building up": listed("first, next, then, step, start with, let's start, build on, remember that, recall"),
-        "check": listed("does that make sense, can you, what do you think, try, your turn, what would"),
-        "summary": listed("in short, to sum up, in summary, to summarise, to summarize, key point, remember, overall"),
-    }
+    ideas: ClassVar = named("""
+        example: for example, for instance, example, suppose, imagine, say we, consider;
+        comparison: think of it, like a, similar to, just as, analogy, is like, picture;
+        reasons: because, since, therefore, so that, the reason, which means, why;
+        building up: first, next, then, step, start with, let's start, build on, remember that, recall;
+        check: does that make sense, can you, what do you think, try, your turn, what would;
+        summary: in short, to sum up, in summary, to summarise, to summarize, key point, remember, overall
+    """)
 
     def found(self, reply: ReplyText) -> int:
         asked = bool(reply.questions) and not reply.says_any(self.ideas["check"])
@@ -57,14 +51,12 @@ class EngagementRewardComponent(Ideas):
 
     label = "engagement"
     enough = 3
-    ideas: ClassVar = {
-        "you": listed("you, your, you're, you'll, yourself"),
-        "praise": listed("great, well done, good question, excellent, nice, you're right, exactly, good job, proud"),
-        "together": listed("let's, let us, together, we can, we'll, shall we"),
-        "wonder": listed(
-            "imagine, interesting*, fascinat*, curious, surpris*, fun, amazing, guess, discover*, what if"
-        ),
-    }
+    ideas: ClassVar = named("""
+        you: you, your, you're, you'll, yourself;
+        praise: great, well done, good question, excellent, nice, you're right, exactly, good job, proud;
+        together: let's, let us, together, we can, we'll, shall we;
+        wonder: imagine, interesting*, fascinat*, curious, surpris*, fun, amazing, guess, discover*, what if
+    """)
 
     def found(self, reply: ReplyText) -> int:
         return super().found(reply) + bool(reply.questions)
