@@ -18,7 +18,6 @@ from rich.text import Text
 
 from groupwise.agents.conversation.chat import ChatSession
 from groupwise.agents.conversation.chat_format import NotPlainText
-from groupwise.agents.conversation.turn import Response
 from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
 from groupwise.agents.export import export_run
 from groupwise.agents.model_start import find_chat_model
@@ -28,17 +27,8 @@ from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
 from groupwise.config import AdvantageSettings, LossSettings, TrainingConfig, load_config
 from groupwise.errors import ConfigError, ContractError
 from groupwise.products import product_of
-from groupwise.reporting.command_options import (
-    RUNS,
-    Common,
-    Overrides,
-    OwnRunsDir,
-    Quiet,
-    RunName,
-    RunsDir,
-    SettingsFile,
-    answer,
-)
+from groupwise.reporting import command_options as options
+from groupwise.reporting.command_options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.reporting.history import History
 from groupwise.reporting.live_run import run_events, start_run
 from groupwise.reporting.report import write_report
@@ -130,7 +120,8 @@ def answer_lines(conversation: ChatSession, *, json: bool) -> None:
             continue
         if json:
             called = {"calls": [*map(call_facts, results)]} if conversation.toolbox else {}
-            answer({**facts(conversation.answers[-1]), **called})
+            last = conversation.answers[-1]
+            answer({"text": last.text, **last.metadata, **called})
         else:
             print(flush=True)
 
@@ -236,10 +227,6 @@ def call_facts(result: ToolResult) -> dict[str, Any]:
     return {**asked, "outcome": result.outcome, "content": result.content, "seconds": round(result.seconds, 4)}
 
 
-def facts(last: Response) -> dict[str, Any]:
-    return {"text": last.text, **last.metadata}
-
-
 def export(
     run: RunName,
     folder: Annotated[Path, Parameter(help="Destination folder; created if it does not exist.")],
@@ -262,8 +249,8 @@ def export(
 
 
 def sft(
-    config: SettingsFile, *, runs_dir: OwnRunsDir = None, set_: Overrides = (), quiet: Quiet = False,
-    common: Common = Common(),
+    config: options.SettingsFile, *, runs_dir: options.OwnRunsDir = None, set_: options.Overrides = (),
+    quiet: options.Quiet = False, common: Common = Common(),
 ) -> int:  # fmt: skip
     """Fine-tune a language model on correct answers, as a warm start before `train` with the same settings file.
 

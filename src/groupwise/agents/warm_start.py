@@ -16,6 +16,7 @@ from groupwise.agents.conversation.chat_format import Frame, special_tokens
 from groupwise.agents.conversation.prompts import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problem, Problems
+from groupwise.agents.data.rows import refused
 from groupwise.agents.environments.contract import Observation, Scenarios
 from groupwise.agents.environments.registry import find_scenarios, names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
@@ -68,7 +69,7 @@ def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
     """Return the scenario's demonstration; refuse scenarios that have none."""
     if not hasattr(scenarios, "demonstration"):
         hint = "Add a method demonstration(scenario) that returns messages, or train without a warm start."
-        raise ConfigError(f"{scenarios.name!r} has no demonstrations to imitate", hint=hint, field="task.environment")
+        raise refused(f"{scenarios.name!r} has no demonstrations to imitate", hint)
     messages: Sequence[Message] = scenarios.demonstration(scenario)
     return messages
 
@@ -157,11 +158,8 @@ class DemonstratedConversations:
         task = Task(f"{self.scenarios.name}/{number}", scenario, number)
         ids, own = self.loop.run(self._shown(task))
         if len(ids) > self.limit:
-            raise ConfigError(
-                f"the demonstration of {task.id} has {len(ids)} tokens, but the model's context is {self.limit}",
-                hint="Shorten it, or choose a model with a longer context.",
-                field="task.environment",
-            )
+            message = f"the demonstration of {task.id} has {len(ids)} tokens, but the model's context is {self.limit}"
+            raise refused(message, "Shorten it, or choose a model with a longer context.")
         return ids, own
 
     async def _shown(self, task: Task) -> Row:

@@ -20,22 +20,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from groupwise.agents.agent import Agent
+from groupwise.agents.conversation import turn as turns
 from groupwise.agents.conversation.compression import ContextFull, Summarise, compress, shorten
 from groupwise.agents.conversation.dialogues import DialogueDatabase
 from groupwise.agents.conversation.store import ConversationBusy, ConversationContext, ConversationStore
-from groupwise.agents.conversation.turn import (
-    EXAMPLES,
-    GUIDANCE,
-    Response,
-    TemplateShape,
-    Turn,
-    as_example,
-    current,
-    is_note,
-    note,
-    plain,
-    unanswered_calls,
-)
+from groupwise.agents.conversation.turn import EXAMPLES, GUIDANCE, Response, TemplateShape, Turn, is_note, note
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.strategies import find_strategy, report, restore
 from groupwise.agents.tools.toolbox import Toolbox
@@ -220,16 +209,21 @@ class MultiTurnAgent(Agent):
         message = self._checked(text)
         if context.unanswered[-1:] == (message,):  # sent again after the process died while answering
             return context
-        self._insist_on_a_turn_left(context)
+        most = self.max_conversation_turns
+        if most is not None and context.turns >= most:
+            used = f"conversation {context.conversation_id!r} has used up its {most} turns"
+            raise ConversationOver(used, hint="Start another conversation, or raise max_conversation_turns.")
         chosen = strategy or context.strategy
-        state, notes = context.state, list(unanswered_calls(context.messages))
+        state, notes = context.state, list(turns.unanswered_calls(context.messages))
         if chosen:
             kind = find_strategy(chosen)
             # A new strategy starts from its initial state.
             before = restore(chosen, context.state) if chosen == context.strategy else kind()
             moved = before.advance(message)
-            state = report(moved)
-            notes += self._guidance(context, self.frame.defused(moved.guidance()))
+            state, guidance = report(moved), self.frame.defused(moved.guidance())
+            # Not again if they are the same as last time.
+            known = next((m["content"] for m in reversed(context.messages) if is_note(m, GUIDANCE)), "")
+            notes += [note(GUIDANCE, guidance)] if guidance and guidance != known else []
         notes += await self._examples(context, text)
         return replace(context, strategy=chosen, state=state, messages=(*context.messages, *notes, message))
 
@@ -243,17 +237,6 @@ class MultiTurnAgent(Agent):
             raise BadMessage(message, hint="Send a shorter message, or let a tool read the text.")
         return self.frame.plain({"role": "user", "content": text})
 
-    def _insist_on_a_turn_left(self, context: ConversationContext) -> None:
-        most = self.max_conversation_turns
-        if most is not None and context.turns >= most:
-            message = f"conversation {context.conversation_id!r} has used up its {most} turns"
-            raise ConversationOver(message, hint="Start another conversation, or raise max_conversation_turns.")
-
-    def _guidance(self, context: ConversationContext, guidance: str) -> list[Message]:
-        """Return the strategy's instructions for the model, unless they are the same as last time."""
-        known = next((m["content"] for m in reversed(context.messages) if is_note(m, GUIDANCE)), "")
-        return [note(GUIDANCE, guidance)] if guidance and guidance != known else []
-
     async def _examples(self, context: ConversationContext, text: str) -> list[Message]:
         """Return dialogues near to the message that were not shown yet, in at most an eighth of the context."""
         if self.dialogues is None:
@@ -263,7 +246,7 @@ class MultiTurnAgent(Agent):
         found = await asyncio.to_thread(self.dialogues.search, text, EXAMPLES_SHOWN + len(shown))
         texts: dict[int, str] = {}
         for dialogue in [d for d in found if d.id not in shown][:EXAMPLES_SHOWN]:
-            more = {**texts, dialogue.id: self.frame.defused(as_example(dialogue.messages))}
+            more = {**texts, dialogue.id: self.frame.defused(turns.as_example(dialogue.messages))}
             # A long dialogue is skipped, and a shorter one may still fit.
             if self._count([_example_note(more)]) <= self._limit // 8:
                 texts = more
@@ -274,11 +257,11 @@ class MultiTurnAgent(Agent):
         # Tokens are only reused if tokenizer, template and tools are still the same.
         carried = context.ids if context.frame == self.frame_mark else ()
         if carried:
-            unheard = [plain(message, self.frame.defused) for message in context.unanswered]
+            unheard = [turns.plain(message, self.frame.defused) for message in context.unanswered]
             new = self._shape.fit(unheard, opening=False)
             ids = [*carried, *self.frame.following(new, context.ended)]
         else:
-            ids = self._opening_ids(self._current(context))
+            ids = self._opening_ids(turns.current(context.messages, self.frame.defused))
         if len(ids) <= self._limit:
             return ids, False
         return self._opening_ids(await self._compressed(context)), True
@@ -288,7 +271,7 @@ class MultiTurnAgent(Agent):
 
         Where the newest question alone needs more than that, all of the room is used.
         """
-        messages = self._current(context)
+        messages = turns.current(context.messages, self.frame.defused)
         newest = max(n for n, message in enumerate(messages) if message["role"] == "user")
         # System prompt and newest question are never shortened.
         least = self._count(
@@ -304,9 +287,6 @@ class MultiTurnAgent(Agent):
         return await compress(
             messages, self._limit if least > budget else budget, self._count, summarise=self._summarise
         )  # fmt: skip
-
-    def _current(self, context: ConversationContext) -> list[Message]:
-        return current(context.messages, self.frame.defused)
 
     def _count(self, messages: Sequence[Message]) -> int:
         return len(self._opening_ids(messages))

@@ -5,6 +5,7 @@ from typing import Any
 
 from groupwise.agents.conversation.chat_format import special_tokens, template_refusal
 from groupwise.agents.data.problems import Problem
+from groupwise.agents.data.rows import refused
 from groupwise.errors import ConfigError
 
 
@@ -20,35 +21,27 @@ def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
         message = f"{problem.label} is a list of messages, but the model has no chat template"
         raise ConfigError(message, hint="Write the prompt as one text.")
     else:
-        ids = _in_chat_format(tokenizer, problem)
+        said = problem.messages
+        try:
+            framed = tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=True)
+        except Exception as error:  # a template is a program and raises what it likes
+            raise template_refusal(error, said, f"{problem.label}: ", "task.environment") from error
+        ids = framed["input_ids"]
     insist_on_room(problem, len(ids) + 1, limit)
     return list(ids)
-
-
-def _in_chat_format(tokenizer: Any, problem: Problem) -> Sequence[int]:
-    try:
-        framed = tokenizer.apply_chat_template(
-            problem.messages, add_generation_prompt=True, tokenize=True, return_dict=True
-        )
-    except Exception as error:  # a template is a program and raises what it likes
-        raise template_refusal(error, problem.messages, f"{problem.label}: ", "task.environment") from error
-    return framed["input_ids"]  # type: ignore[no-any-return]
 
 
 def insist_on_plain_text(problem: Problem, special: Sequence[str], demonstration: str = "") -> None:
     for token in special:
         if token in problem.text or token in demonstration:
             message = f"{problem.label} contains {token!r}, which is a special token of the model"
-            raise ConfigError(message, hint="Rephrase it without that, or leave the row out.", field="task.environment")
+            raise refused(message, "Rephrase it without that, or leave the row out.")
 
 
 def insist_on_room(problem: Problem, tokens: int, limit: int) -> None:
     if tokens > limit:
-        raise ConfigError(
-            f"{problem.label} needs {tokens} tokens with its answer, but the model's context is {limit}",
-            hint="Shorten it or leave it out, or choose a model with a longer context.",
-            field="task.environment",
-        )
+        message = f"{problem.label} needs {tokens} tokens with its answer, but the model's context is {limit}"
+        raise refused(message, "Shorten it or leave it out, or choose a model with a longer context.")
 
 
 def check_prompts(problems: Iterable[Problem], tokenizer: Any, limit: int) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, fields
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from groupwise.agents.data.problems import TASKS, Epochs, Problem, Problems
 from groupwise.agents.data.reasoning_gym import PREFIX, GymProblems
@@ -39,16 +39,23 @@ def answer_in(text: str, pattern: str) -> str | None:
     return (found[-1].group(1 if found[-1].re.groups else 0) or "").strip()
 
 
-class Check(Protocol):
-    """Scores a text against a problem. `refuses` says what is wrong with a row's reference answer, if anything."""
+class Check:
+    """Scores a text against a problem. This one is for rows without right answers, which `reward.name` scores instead.
 
-    needs_answer: bool
+    `refuses` says what is wrong with a row's reference answer, if anything.
+    """
 
-    def refuses(self, answer: str) -> str: ...
-    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score | Awaitable[Score]: ...
+    needs_answer = False
+
+    def refuses(self, answer: str) -> str:
+        return ""
+
+    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score | Awaitable[Score]:
+        hint = "Set reward.name to choose a reward."
+        raise ContractError("task.options.check = 'none' cannot grade an answer", hint=hint)
 
 
-class TextCheck:
+class TextCheck(Check):
     """Compares texts: 1 if right, 0 if wrong. A truncated answer is wrong."""
 
     needs_answer = True
@@ -67,35 +74,19 @@ class TextCheck:
         return Score(correct, {"correct": correct, "format": float(answer is not None)})
 
 
-class NoCheck:
-    """For rows without right answers, which `reward.name` scores instead."""
-
-    needs_answer = False
-
-    def refuses(self, answer: str) -> str:
-        return ""
-
-    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score:
-        raise ContractError(
-            "task.options.check = 'none' cannot grade an answer", hint="Set reward.name to choose a reward."
-        )
-
-
 CHECKS: Mapping[str, Check] = {
     "exact": TextCheck(lambda answer, right: answer == right),
     "number": TextCheck(lambda answer, right: last_number(answer) == last_number(right), numeric=True),
     "contains": TextCheck(lambda answer, right: right in answer),
-    "none": NoCheck(),
+    "none": Check(),
 }
 
 
-class FunctionCheck:
+class FunctionCheck(Check):
     """Your own function: it gets the text and, by name, the columns of the row that it has parameters for.
 
     It may be async. One that calls sys.exit has failed, like one that raises.
     """
-
-    needs_answer = False
 
     def __init__(self, reference: str, function: Callable[..., Any], columns: Iterable[str]) -> None:
         self.reference, self.function = reference, function
@@ -106,16 +97,12 @@ class FunctionCheck:
         self.named = {p.name for p in named}
         missing = {p.name for p in named if p.default is p.empty} - set(columns)
         if missing:
-            there = ", ".join(sorted(columns))
-            raise _refused(
-                reference, f"needs {', '.join(sorted(missing))}, which no row has", f"The columns are {there}."
-            )
-
-    def refuses(self, answer: str) -> str:
-        return ""
+            fault = f"needs {', '.join(sorted(missing))}, which no row has"
+            raise _wrong_option("check", reference, fault, f"The columns are {', '.join(sorted(columns))}.")
 
     def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score | Awaitable[Score]:
-        columns = {name: value for name, value in problem.columns.items() if self._wants(name)}
+        wanted = [name for name in problem.columns if name != self.taken and (self.takes_all or name in self.named)]
+        columns = {name: problem.columns[name] for name in wanted}
         try:
             score = self.function(text, **columns)
         except (Exception, SystemExit) as error:
@@ -139,9 +126,6 @@ class FunctionCheck:
             raise ContractError(f"{self.reference} returned {score!r:.80} on {problem.place}, not a finite number")
         return score if isinstance(score, Score) else Score(float(total))
 
-    def _wants(self, name: str) -> bool:
-        return name != self.taken and (self.takes_all or name in self.named)
-
 
 def find_check(name: str, columns: Iterable[str]) -> Check:
     """Return a check by its name, or your own given as `module:function` or `file.py:function`."""
@@ -149,10 +133,12 @@ def find_check(name: str, columns: Iterable[str]) -> Check:
         return CHECKS[name]
     module, colon, function = name.rpartition(":")
     if not colon or not module or not function.isidentifier():
-        raise _refused(name, "is not a check", f"Use one of {', '.join(CHECKS)}, or your own as module:function.")
-    found = getattr(load_module(module, lambda fault: _refused(name, fault)), function, None)
+        raise _wrong_option(
+            "check", name, "is not a check", f"Use one of {', '.join(CHECKS)}, or your own as module:function."
+        )
+    found = getattr(load_module(module, lambda fault: _wrong_option("check", name, fault)), function, None)
     if not callable(found):
-        raise _refused(name, f"does not name a function: {module} has no {function!r}")
+        raise _wrong_option("check", name, f"does not name a function: {module} has no {function!r}")
     return FunctionCheck(name, found, columns)
 
 
@@ -162,12 +148,8 @@ def _parameters(reference: str, function: Callable[..., Any]) -> list[inspect.Pa
     except ValueError:
         parameters = []
     if not parameters:
-        raise _refused(reference, "takes no arguments", "It gets the text, then columns by name.")
+        raise _wrong_option("check", reference, "takes no arguments", "It gets the text, then columns by name.")
     return parameters
-
-
-def _refused(reference: str, fault: str, hint: str = "") -> ConfigError:
-    return ConfigError(f"task.options.check = {reference!r} {fault}", hint=hint, field="task.options")
 
 
 ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")

@@ -11,17 +11,17 @@ python:package.module:NAME  an `async def rollout(client, task)` with a list TAS
 import difflib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from groupwise.agents.conversation.custom_rollout import RolloutScenarios
-from groupwise.agents.data.reasoning_gym import PREFIX as GYM
-from groupwise.agents.data.reasoning_gym import GymProblems
+from groupwise.agents.data import reasoning_gym
+from groupwise.agents.data.rows import refused
+from groupwise.agents.environments import textarena
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.conversation import ConversationEnvironment
 from groupwise.agents.environments.orders import Orders
 from groupwise.agents.environments.task import OneTurnScenarios
-from groupwise.agents.environments.textarena import PREFIX as TEXTARENA
-from groupwise.agents.environments.textarena import TextArena
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError
 from groupwise.user_code import load_module
@@ -29,7 +29,7 @@ from groupwise.user_code import load_module
 PYTHON = "python:"
 SCENARIOS: dict[str, Callable[..., Scenarios]] = {"orders": Orders}
 CONVERSATION = "conversation:"
-PREFIXES = (PYTHON, CONVERSATION, TEXTARENA)
+PREFIXES = (PYTHON, CONVERSATION, textarena.PREFIX)
 NEEDED = ("name", "training", "held_out", "make")
 
 
@@ -38,19 +38,17 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
     name, options = task.environment, dict(task.options)
     if name.startswith(PYTHON):
         return _own(name, options)
-    if name.startswith(GYM):
-        return OneTurnScenarios(GymProblems(name.removeprefix(GYM), options))
+    if name.startswith(reasoning_gym.PREFIX):
+        return OneTurnScenarios(reasoning_gym.GymProblems(name.removeprefix(reasoning_gym.PREFIX), options))
     if name.startswith(CONVERSATION):
-        file = name.removeprefix(CONVERSATION)
-        return _made(name, lambda **given: ConversationEnvironment.from_file(file, **given), options)
-    if name.startswith(TEXTARENA):
-        return _made(name, lambda **given: TextArena(name.removeprefix(TEXTARENA), **given), options)
+        return _made(name, partial(ConversationEnvironment.from_file, name.removeprefix(CONVERSATION)), options)
+    if name.startswith(textarena.PREFIX):
+        return _made(name, partial(textarena.TextArena, name.removeprefix(textarena.PREFIX)), options)
     if name not in SCENARIOS:
         near = difflib.get_close_matches(name, SCENARIOS, 1)
         known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "python:FILE:NAME"))
         hint = f"Did you mean {near[0]!r}? " if near else ""
-        message = f"task.environment = {name!r} does not name a conversation"
-        raise ConfigError(message, hint=f"{hint}It may be {known}.", field="task.environment")
+        raise refused(f"task.environment = {name!r} does not name a conversation", f"{hint}It may be {known}.")
     return _made(name, SCENARIOS[name], options)
 
 
@@ -66,31 +64,25 @@ def _made(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Scena
         raise ConfigError(f"task.options = {options} do not fit {name!r}: {error}", field="task.options") from error
     missing = [needed for needed in NEEDED if not hasattr(scenarios, needed)]
     if missing:
-        raise ConfigError(
-            f"{name!r} is not a source of scenarios: it has no {', '.join(missing)}",
-            hint="groupwise.agents.environments.Scenarios lists what it must have.",
-            field="task.environment",
-        )
+        message = f"{name!r} is not a source of scenarios: it has no {', '.join(missing)}"
+        raise refused(message, "groupwise.agents.environments.Scenarios lists what it must have.")
     return scenarios
 
 
 def _own(name: str, options: dict[str, Any]) -> Scenarios:
     place, _, attribute = name.removeprefix(PYTHON).rpartition(":")
     if not place or not attribute:
-        raise ConfigError(
-            f"task.environment = {name!r} must name a file or module and an object in it",
-            hint="Write python:FILE.py:NAME or python:package.module:NAME.",
-            field="task.environment",
-        )
-    module = load_module(place, lambda fault: ConfigError(f"{place} {fault}", field="task.environment"))
+        message = f"task.environment = {name!r} must name a file or module and an object in it"
+        raise refused(message, "Write python:FILE.py:NAME or python:package.module:NAME.")
+    module = load_module(place, lambda fault: refused(f"{place} {fault}"))
     found = getattr(module, attribute, None)
     if found is None:
-        raise ConfigError(f"there is no {attribute!r} in {place}", field="task.environment")
+        raise refused(f"there is no {attribute!r} in {place}")
     # A rollout function rather than an environment.
     if inspect.iscoroutinefunction(found):
         tasks = getattr(module, "TASKS", None)
         if not tasks:
             message = f"{name!r} is a rollout function, but {place} has no list TASKS to call it with"
-            raise ConfigError(message, hint="Write TASKS = […] beside it.", field="task.environment")
+            raise refused(message, "Write TASKS = […] beside it.")
         return RolloutScenarios(found, tasks)
     return _made(name, found if callable(found) else lambda: found, options)
