@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.memory.store import MemoryRecord, Schema, Store, to_text
+from groupwise.memory.store import Schema, Store, to_text
 from groupwise.memory.vectors import Direction, RecordColumns, similarities
 
 KIND = "context"
@@ -38,7 +38,6 @@ class ContextualMemory(Mapping[str, Context]):
 
     def __init__(self, store: Store, schema: Schema, size: int = SIZE) -> None:
         self._store, self._schema, self.size = store, schema, size
-        self._clear()
         store.follow(self._load)
 
     def __len__(self) -> int:
@@ -83,10 +82,8 @@ class ContextualMemory(Mapping[str, Context]):
         return made
 
     def _evict(self) -> None:
-        # `argmin` takes the first of equals, which is the smallest id.
-        oldest = int(self._columns.ids[np.argmin(self._columns["met"])])
+        oldest = self._columns.remove_lowest("met")
         self._store.remove(oldest)
-        self._columns.remove(oldest)
         del self._by_key[self._known.pop(oldest).key]
 
     def _hold(self, context: Context, features: Direction) -> None:
@@ -94,22 +91,14 @@ class ContextualMemory(Mapping[str, Context]):
         self._known[context.id] = context
         self._by_key[context.key] = context.id
 
-    def _clear(self) -> None:
+    def _load(self) -> None:
         self._columns = RecordColumns(features=(self._schema.width,), met=())
         self._known: dict[int, Context] = {}
         self._by_key: dict[str, int] = {}
-
-    def _load(self) -> None:
-        self._clear()
         for record in self._store.read(self._schema.kind(KIND)):
             assert record.features is not None
-            self._hold(_context(record), record.features)
+            self._hold(Context(record.id, json.loads(record.body), *record.state), record.features)
 
 
 def _state(context: Context) -> list[Any]:
     return [context.attempts, context.successes, context.text, context.met]
-
-
-def _context(record: MemoryRecord) -> Context:
-    attempts, successes, text, met = record.state
-    return Context(record.id, json.loads(record.body), attempts, successes, text, met)

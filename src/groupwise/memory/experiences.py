@@ -52,7 +52,6 @@ class ExperienceMemory:
 
     def __init__(self, store: Store, size: int, decay: Decay) -> None:
         self._store, self.size, self._decay = store, size, decay
-        self._columns = RecordColumns(priority=(), rank=())
         store.follow(self._load)
 
     def __len__(self) -> int:
@@ -66,7 +65,7 @@ class ExperienceMemory:
             made = self._store.add(KIND, body, [priority, self._store.now])
             self._columns.append(made, priority=priority, rank=self._decay.rank(priority, self._store.now))
             while len(self) > self.size:
-                self._evict()
+                self._store.remove(self._columns.remove_lowest("rank"))
         return made
 
     def sample(
@@ -100,11 +99,6 @@ class ExperienceMemory:
     def priorities(self) -> dict[int, float]:
         """The priority of every experience, as last set."""
         return dict(zip(self._columns.ids.tolist(), self._columns["priority"].tolist(), strict=True))
-
-    def _evict(self) -> None:
-        weakest = int(self._columns.ids[np.argmin(self._columns["rank"])])
-        self._store.remove(weakest)
-        self._columns.remove(weakest)
 
     def _load(self) -> None:
         self._columns = RecordColumns(priority=(), rank=())

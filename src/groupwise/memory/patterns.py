@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from groupwise.errors import ContractError
-from groupwise.memory.store import MemoryRecord, Schema, Store, to_text
+from groupwise.memory.store import Schema, Store, to_text
 from groupwise.memory.vectors import Decay, Direction, RecordColumns, similarities
 
 Instantiate: TypeAlias = Callable[[Mapping[str, Any], Any], Any]
@@ -100,7 +100,6 @@ class PatternMemory:
     ) -> None:
         self._store, self.size, self._decay, self._schema = store, size, decay, schema
         self._maker = instantiate
-        self._clear()
         store.follow(self._load)
 
     def __len__(self) -> int:
@@ -160,13 +159,8 @@ class PatternMemory:
 
     def _succeeded(self, known: Pattern, weight: float) -> Pattern:
         """Count another success; the pattern keeps the larger weight."""
-        stronger = replace(
-            known,
-            successes=known.successes + 1,
-            uses=known.uses + 1,
-            weight=max(known.weight, weight),
-            used=self._store.now,
-        )
+        successes, uses, weight = known.successes + 1, known.uses + 1, max(known.weight, weight)
+        stronger = replace(known, successes=successes, uses=uses, weight=weight, used=self._store.now)
         self._change(stronger)
         return stronger
 
@@ -177,9 +171,8 @@ class PatternMemory:
             self._known[pattern.id] = pattern
 
     def _evict(self) -> None:
-        weakest = int(self._columns.ids[np.argmin(self._columns["rank"])])
+        weakest = self._columns.remove_lowest("rank")
         self._store.remove(weakest)
-        self._columns.remove(weakest)
         gone = self._known.pop(weakest)
         self._by_text[gone.text].remove(weakest)
         if not self._by_text[gone.text]:
@@ -195,17 +188,10 @@ class PatternMemory:
         self._known[pattern.id] = pattern
         self._by_text.setdefault(pattern.text, []).append(pattern.id)
 
-    def _clear(self) -> None:
+    def _load(self) -> None:
         self._columns = RecordColumns(features=(self._schema.width,), weight=(), used=(), rank=())
         self._known: dict[int, Pattern] = {}
         self._by_text: dict[str, list[int]] = {}
-
-    def _load(self) -> None:
-        self._clear()
         for record in self._store.read(self._schema.kind(KIND)):
-            self._hold(self._pattern(record))
-
-    def _pattern(self, record: MemoryRecord) -> Pattern:
-        assert record.features is not None
-        successes, uses, weight, used = record.state
-        return Pattern(record.id, record.features, record.body, successes, uses, weight, used, self._maker)
+            assert record.features is not None
+            self._hold(Pattern(record.id, record.features, record.body, *record.state, self._maker))

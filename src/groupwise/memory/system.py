@@ -3,15 +3,13 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from groupwise.config import MemorySettings
 from groupwise.errors import ConfigError
-from groupwise.memory.contexts import KIND as CONTEXTS
+from groupwise.memory import contexts, patterns
 from groupwise.memory.contexts import Context, ContextualMemory
 from groupwise.memory.experiences import Experience, ExperienceMemory
-from groupwise.memory.patterns import KIND as PATTERNS
 from groupwise.memory.patterns import Instantiate, Pattern, PatternMemory, Recall
 from groupwise.memory.store import PATIENCE, Schema, Store
 from groupwise.memory.vectors import Decay, Direction, direction
@@ -94,7 +92,7 @@ class MemorySystem:
             self.patterns = PatternMemory(self.store, settings.pattern_memory_size, decay, self._schema, instantiate)
             self.contexts = ContextualMemory(self.store, self._schema)
             self.hits = Hits(self.store)
-            self.ignored = sum(self._schema.ignored(self.store, kind) for kind in (PATTERNS, CONTEXTS))
+            self.ignored = sum(self._schema.ignored(self.store, kind) for kind in (patterns.KIND, contexts.KIND))
             if self.ignored:
                 self.store.notice(
                     f"{path} contains {self.ignored} patterns and contexts with other features than these {width}, "
@@ -108,9 +106,7 @@ class MemorySystem:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -47,7 +47,8 @@ class RecordColumns:
     def append(self, record: int, **values: Any) -> None:
         """Add a row for a new record, whose id must be larger than all others."""
         if self._length == len(self._ids):
-            self._grow()
+            self._ids = _doubled(self._ids)
+            self._columns = {name: _doubled(column) for name, column in self._columns.items()}
         self._ids[self._length] = record
         for name, value in values.items():
             self._columns[name][self._length] = value
@@ -58,12 +59,15 @@ class RecordColumns:
         for name, value in values.items():
             self._columns[name][place] = value
 
-    def remove(self, record: int) -> None:
-        place, end = self.place(record), self._length
+    def remove_lowest(self, name: str) -> int:
+        """Remove the record with the lowest number in a column, the oldest of equals, and return its id."""
+        place, end = int(np.argmin(self[name])), self._length
+        lowest = int(self._ids[place])
         for column in (self._ids, *self._columns.values()):
             # Shift and do not swap with the last: the order by id is what makes sums reproducible.
             column[place : end - 1] = column[place + 1 : end]
         self._length -= 1
+        return lowest
 
     def place(self, record: int) -> int:
         # Ids only grow, so they are sorted.
@@ -71,10 +75,6 @@ class RecordColumns:
         assert place < self._length
         assert self._ids[place] == record
         return place
-
-    def _grow(self) -> None:
-        self._ids = _doubled(self._ids)
-        self._columns = {name: _doubled(column) for name, column in self._columns.items()}
 
 
 def _doubled(column: Array) -> Array:

@@ -101,13 +101,11 @@ class EnvironmentReward:
     """The sum of the rewards that the environment gave along the way."""
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
-        return [_paid(trajectory) for trajectory in group]
-
-
-def _paid(trajectory: Trajectory) -> Score:
-    total = float(np.sum(trajectory.rewards, dtype=np.float64))
-    parts = trajectory.meta.get("parts", {})
-    return Score(total, {"environment": total, **parts}, rewards=trajectory.rewards)
+        totals = [float(np.sum(attempt.rewards, dtype=np.float64)) for attempt in group]
+        return [
+            Score(total, {"environment": total, **attempt.meta.get("parts", {})}, rewards=attempt.rewards)
+            for attempt, total in zip(group, totals, strict=True)
+        ]
 
 
 FALLBACK_FLAG = "fallback"
@@ -121,9 +119,7 @@ class WithFallback:
     """
 
     def __init__(self, reward: Reward, fallback: Reward, retries: int = 1) -> None:
-        self.reward = reward
-        self.fallback = fallback
-        self.retries = retries
+        self.reward, self.fallback, self.retries = reward, fallback, retries
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         attempts = Group(group[0].group_id, task, tuple(group))

@@ -22,9 +22,7 @@ class CircuitBreaker:
     """
 
     def __init__(self, threshold: int, cooldown: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.threshold = threshold
-        self.cooldown = cooldown
-        self.clock = clock
+        self.threshold, self.cooldown, self.clock = threshold, cooldown, clock
         self.failures = 0
         self._opened: float | None = None
         self._trial: Permit | None = None
@@ -91,11 +89,13 @@ class RetryPolicy:
             except EndpointError as error:
                 if not error.again or number == self.retries or (error.after or 0) > self.longest_pause:
                     raise
-                await asyncio.sleep(self._pause(number, error.after))
+                drawn = random.uniform(0, min(self.longest_pause, self.pause * 2**number))
+                await asyncio.sleep(max(drawn, error.after or 0.0))
         raise AssertionError("the last try returns or raises")
 
     async def _once(self, attempt: Callable[[int], Awaitable[T]], number: int) -> T:
-        async with self._slot():
+        # One per event loop, because a semaphore belongs to its loop.
+        async with self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once)):
             permit = self.breaker.permit()
             if permit is None:
                 raise EndpointError(
@@ -116,11 +116,3 @@ class RetryPolicy:
                 raise
             self.breaker.succeeded(permit)
             return answer
-
-    def _pause(self, number: int, after: float | None) -> float:
-        drawn = random.uniform(0, min(self.longest_pause, self.pause * 2**number))
-        return max(drawn, after or 0.0)
-
-    def _slot(self) -> asyncio.Semaphore:
-        """The limit on concurrency; one per event loop, because a semaphore belongs to its loop."""
-        return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once))

@@ -7,6 +7,7 @@ the group, and the scores are flagged. It never stops a run.
 
 import asyncio
 import logging
+import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -59,7 +60,7 @@ class NeuralRewardFunction(RewardFunction):
         self.evaluations = 0
         self.recent: deque[tuple[float, bool]] = deque(maxlen=RECENT)
         # Learning changes the network, so groups learn in the order in which they arrived.
-        self._turns = _Turns()
+        self._turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
     def _found(self, teacher: Reward | str | None) -> Reward | None:
         if teacher == HEURISTIC:
@@ -81,7 +82,7 @@ class NeuralRewardFunction(RewardFunction):
         # The teacher may work on several groups at once; learning takes turns.
         lesson = asyncio.ensure_future(contained(self._taught(attempts)))
         try:
-            async with self._turns.lock():
+            async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 taught = await lesson
                 scores = self._judged(attempts) or await self._fallen_back(attempts, taught)
                 self._learn(attempts, taught)
@@ -172,20 +173,6 @@ def create_neural_reward_function(
     return NeuralRewardFunction(
         weight, trainer=trainer, update_frequency=update_frequency, teacher=teacher, heuristic=heuristic
     )
-
-
-class _Turns:
-    """A first-come, first-served lock that works in whichever event loop asks for it."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = asyncio.Lock()
-
-    def lock(self) -> asyncio.Lock:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._lock = loop, asyncio.Lock()
-        return self._lock
 
 
 def _transcript(attempt: Trajectory) -> RewardTranscript:

@@ -30,7 +30,7 @@ class RewardTranscript:
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Self:
-        return cls(tuple((message.get("role") == "assistant", _clipped(_text(message))) for message in messages))
+        return cls(tuple((message.get("role") == "assistant", _text(message)) for message in messages))
 
     @property
     def opening(self) -> tuple[tuple[bool, str], ...]:
@@ -56,10 +56,7 @@ def _text(message: Message) -> str:
     if not isinstance(content, str):  # a list of parts, as in chat APIs
         content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
     calls = message.get("tool_calls")
-    return f"{content} {json.dumps(calls, default=str, ensure_ascii=False)}" if calls else content
-
-
-def _clipped(text: str) -> str:
+    text = f"{content} {json.dumps(calls, default=str, ensure_ascii=False)}" if calls else content
     return text if len(text) <= LONGEST_TURN else f"{text[: LONGEST_TURN // 2]} … {text[-LONGEST_TURN // 2 :]}"
 
 
@@ -81,12 +78,8 @@ class Preference:
 
     @classmethod
     def unpacked(cls, state: Sequence[Any]) -> Self:
-        better, worse, scores = state
-        return cls(
-            RewardTranscript.unpacked(better),
-            RewardTranscript.unpacked(worse),
-            None if scores is None else tuple(scores),
-        )
+        better, worse = map(RewardTranscript.unpacked, state[:2])
+        return cls(better, worse, None if state[2] is None else tuple(state[2]))
 
 
 Row: TypeAlias = "Preference | tuple[str, str, str] | Mapping[str, Any]"

@@ -49,7 +49,10 @@ class NeuralRewardTrainer:
         seed: int = 0,
         replay: PrioritisedReplay | None = None,
     ) -> None:
-        _insist_on(embedding_dim=embedding_dim, hidden_dim=hidden_dim, heads=heads, learning_rate=learning_rate)
+        sizes = {"embedding_dim": embedding_dim, "hidden_dim": hidden_dim, "heads": heads}
+        for name, value in {**sizes, "learning_rate": learning_rate}.items():
+            if not value > 0:
+                raise ConfigError(f"{name} = {value!r} must be above 0", hint=f"Leave {name} out to use its default.")
         if embedding_dim % 2:
             message = f"embedding_dim = {embedding_dim} is odd"
             raise ConfigError(message, hint="Use an even number: each direction of the encoder uses one half.")
@@ -141,7 +144,8 @@ class NeuralRewardTrainer:
         numbers, weights = self.replay.draw(BATCH, self.rng)
         pairs = [self.replay.kept[number] for number in numbers]
         better, worse = self._opinions(pairs, learning=True)
-        heads = _heads_of(pairs, len(better))
+        # [heads, pairs]: 1 if a head learns from a pair, which happens three times in four.
+        heads = torch.tensor([_learning_heads(pair, len(better)) for pair in pairs]).T
         # [heads, pairs]. softplus(worse − better) = −log σ(better − worse), without overflow.
         each = softplus(worse - better) + self._squared_error(pairs, better, worse)
         # Mean over the heads that learn from a pair; a pair that no head learns from counts 0.
@@ -254,11 +258,6 @@ def binomial_tail(right: int, count: int) -> float:
     return float(ways / (1 << count))
 
 
-def _heads_of(pairs: Sequence[Preference], heads: int) -> Tensor:
-    """[heads, pairs]: 1 if a head learns from a pair, which happens three times in four."""
-    return torch.tensor([_learning_heads(pair, heads) for pair in pairs]).T
-
-
 @lru_cache(maxsize=8192)
 def _learning_heads(pair: Preference, heads: int) -> tuple[float, ...]:
     number = preferences.stable_hash(pair.better.turns, pair.worse.turns)
@@ -270,9 +269,3 @@ def _optimizer(network: Opinions, learning_rate: float) -> torch.optim.Optimizer
     rest = [parameter for parameter in network.parameters() if parameter is not table]
     groups: list[dict[str, Any]] = [{"params": rest}, {"params": [table], "lr": TABLE_RATE * learning_rate}]
     return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=DECAY)
-
-
-def _insist_on(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise ConfigError(f"{name} = {value!r} must be above 0", hint=f"Leave {name} out to use its default.")

@@ -254,7 +254,10 @@ class FormatReward(Component):
         super().__init__(weight, name)
         if pattern is None and tags is None and json_keys is None:
             raise ConfigError("format: there is nothing to check", hint="Set pattern, tags or json_keys.")
-        self.pattern = None if pattern is None else _compiled(pattern)
+        try:
+            self.pattern = None if pattern is None else re.compile(pattern, re.DOTALL)
+        except re.error as error:
+            raise ConfigError(f"format: pattern = {pattern!r} is not a valid regular expression: {error}") from error
         self.tags = _as_tuple(tags)
         self.json_keys = None if json_keys is None else _as_tuple(json_keys)
 
@@ -293,13 +296,6 @@ def _json(text: str) -> Any:
         return json.loads((fenced.group(1) if fenced else text)[:LONGEST_JSON])
     except (ValueError, RecursionError):
         return _NOT_JSON
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern, re.DOTALL)
-    except re.error as error:
-        raise ConfigError(f"format: pattern = {pattern!r} is not a valid regular expression: {error}") from error
 
 
 def _as_tuple(given: Iterable[str] | None) -> tuple[str, ...]:

@@ -204,7 +204,9 @@ class _Reader:
             return _power(self.atom(), _power(degree, -1))
         if name in FUNCTIONS:
             return self.applied(FUNCTIONS[name])
-        return self.name(name) if token.isalpha() or name in GREEK else self.refuse(token)
+        if not token.isalpha() and name not in GREEK:
+            raise Unreadable(f"{token!r} is not allowed there" if token else "it ends too soon")
+        return CONSTANTS[name] if name in CONSTANTS else sympy.Symbol(name)
 
     def applied(self, function: Callable[..., Any]) -> Any:
         if self.next in ("^", "**"):  # sin^2 x
@@ -212,12 +214,6 @@ class _Reader:
             power = self.atom()
             return _power(function(_one(self.atom())), power)
         return function(_one(self.atom()))
-
-    def name(self, name: str) -> Any:
-        return CONSTANTS[name] if name in CONSTANTS else sympy.Symbol(name)
-
-    def refuse(self, token: str) -> Any:
-        raise Unreadable(f"{token!r} is not allowed there" if token else "it ends too soon")
 
 
 def _one(value: Any) -> Any:
