@@ -116,7 +116,8 @@ def summary(graded: Sequence[ScoredGroup], lengths: Sequence[int]) -> dict[str, 
     outcomes = [score for group in graded for score in group.scores]
     scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
     if not scores:
-        raise next(_error(outcome) for outcome in outcomes if isinstance(outcome, Failed))
+        failure = next(outcome.failure for outcome in outcomes if isinstance(outcome, Failed))
+        raise ContractError(f"no held-out answer could be graded: {failure.message}", hint=failure.hint)
     totals = np.array([score.total for score in scores])
     metrics = {
         "eval/reward_mean": float(totals.mean()),
@@ -140,10 +141,6 @@ def _samples(graded: ScoredGroup) -> Iterator[Sample]:
         if isinstance(score, Score):
             prompt, text, answer = (said[:LONGEST] for said in (problem.text, attempt.meta["text"], problem.answer))
             yield Sample(prompt, text, answer, score.total, is_correct(score))
-
-
-def _error(failed: Failed) -> ContractError:
-    return ContractError(f"no held-out answer could be graded: {failed.failure.message}", hint=failed.failure.hint)
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:

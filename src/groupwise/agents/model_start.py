@@ -200,16 +200,12 @@ def find_chat_model(name: str, runs_dir: str) -> tuple[LanguageModel, dict[str, 
     """Load the model to chat with, a run's policy or a plain model, and return it with the run's sampling settings."""
     start = find_start(str(find_run(name, runs_dir)) if name == "latest" else name, runs_dir)
     if start is None:
-        _refuse_misspelt(name, runs_dir)
+        # Nearly a run's name: refused, rather than looked for on the hub.
+        near = difflib.get_close_matches(name, [path.name for path in run_folders(Path(runs_dir))], n=1, cutoff=0.8)
+        if near and not Path(name).exists():
+            raise RunNotFound(f"no run {name!r} in {runs_dir}", hint=f"Did you mean {near[0]!r}?")
         return load_model(name, device="cuda" if torch.cuda.is_available() else "cpu"), {"model_name": name}
     cfg = language_config(start.run)
     own = {"model_name": str(start.run), **{name: getattr(cfg.sampling, name) for name in SAMPLING}}
     device = cfg.policy.device if torch.cuda.is_available() else "cpu"
     return prepare(load_run(start.run, start.step), device=device), own
-
-
-def _refuse_misspelt(name: str, runs_dir: str) -> None:
-    """Refuse a name that is nearly a run's, rather than look for it on the hub."""
-    near = difflib.get_close_matches(name, [path.name for path in run_folders(Path(runs_dir))], n=1, cutoff=0.8)
-    if near and not Path(name).exists():
-        raise RunNotFound(f"no run {name!r} in {runs_dir}", hint=f"Did you mean {near[0]!r}?")

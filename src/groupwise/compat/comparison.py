@@ -37,19 +37,12 @@ class GRPOvsPPOAnalyzer:
     ) -> None:
         self.folder = Path(folder)
         self.algorithms = dict(algorithms) if algorithms is not None else None
-        self.total_samples = total_samples
-        self.first_seed = first_seed
-        self.jobs = jobs
-        self.thresholds = dict(thresholds or {})
-        self.quiet = quiet
+        self.total_samples, self.first_seed, self.jobs = total_samples, first_seed, jobs
+        self.thresholds, self.quiet = dict(thresholds or {}), quiet
         self.comparison: Comparison | None = None
         self.extras = Extras()
-        self.metrics: dict[str, list[dict[str, Any]]] = {
-            "sample_efficiency": [],
-            "final_performance": [],
-            "training_stability": [],
-            "group_fairness": [],
-        }
+        measured = ("sample_efficiency", "final_performance", "training_stability", "group_fairness")
+        self.metrics: dict[str, list[dict[str, Any]]] = {name: [] for name in measured}
 
     def run_comparison(self, env_suite: Sequence[str], n_seeds: int = 5) -> dict[str, Any]:
         """Train all runs that are missing and return the report's numbers; see `generate_report`."""
@@ -60,7 +53,7 @@ class GRPOvsPPOAnalyzer:
         entries = [
             Entry(name, cfg.replace(environment=environment), product_module(cfg))
             for environment in env_suite
-            for name, cfg in self._algorithms(environment).items()
+            for name, cfg in (self.algorithms or default_algorithms(environment, self.total_samples)).items()
         ]
         seeds = range(self.first_seed, self.first_seed + n_seeds)
         with progress_bar(quiet=self.quiet) as bar:
@@ -76,9 +69,6 @@ class GRPOvsPPOAnalyzer:
             raise ConfigError("there is nothing to report yet", hint="Call run_comparison first.")
         path = write_comparison(self.folder, self.comparison, self.extras)
         return {**as_json(self.comparison), "report": str(path)}
-
-    def _algorithms(self, environment: str) -> Mapping[str, TrainingConfig]:
-        return self.algorithms or default_algorithms(environment, self.total_samples)
 
     def _fill_metrics(self, comparison: Comparison) -> None:
         for rows in self.metrics.values():

@@ -21,7 +21,7 @@ from groupwise.errors import ContractError
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.training.batch_source import GroupSource, NumberedTasks
 from groupwise.training.learner import Learner
-from groupwise.types import Array, End, Group, Task, Trajectory
+from groupwise.types import End, Group, Task, Trajectory
 
 DEFAULTS: Mapping[str, Any] = {
     "estimator": "group_gae", "advantage_scale": "task_rms", "learning_rate": 1e-3, "adam_epsilon": 1e-5,
@@ -243,24 +243,14 @@ def _trajectory(rollout: Any, number: int) -> Trajectory:
         )
     logp = getattr(rollout, "behavior_logp", None)
     terminated, last_obs = bool(getattr(rollout, "terminated", True)), getattr(rollout, "last_obs", None)
+    task_id, group_id = str(getattr(rollout, "task_id", "task")), str(getattr(rollout, "group_id", "group"))
     return Trajectory(
-        id=str(number),
-        task_id=str(getattr(rollout, "task_id", "task")),
-        group_id=str(getattr(rollout, "group_id", "group")),
-        obs=obs,
-        actions=actions,
-        mask=np.ones(len(rewards), np.bool_),
+        str(number), task_id, group_id, obs, actions, mask=np.ones(len(rewards), np.bool_),
         behavior_logp=np.zeros(len(rewards), np.float32) if logp is None else np.asarray(logp, np.float32),
-        versions=np.zeros(len(rewards), np.int64),
-        rewards=rewards,
-        end=End.FINISHED if terminated else End.TRUNCATED,
-        terminated=terminated,
-        last_obs=None if last_obs is None else _flat(last_obs),
-    )
-
-
-def _flat(last_obs: Any) -> Array:
-    return np.asarray(last_obs, np.float32).reshape(-1)
+        versions=np.zeros(len(rewards), np.int64), rewards=rewards,
+        end=End.FINISHED if terminated else End.TRUNCATED, terminated=terminated,
+        last_obs=None if last_obs is None else np.asarray(last_obs, np.float32).reshape(-1),
+    )  # fmt: skip
 
 
 def _summaries(rollouts: Sequence[Any]) -> Summaries:

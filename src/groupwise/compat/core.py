@@ -113,15 +113,9 @@ def compute_grpo_loss(
     logp = token_logp(logits, input_ids, temperature=temperature)
     mask = response_mask[:, 1:].bool()
     adv = advantages if advantages.dim() == 1 else advantages[:, 1:]
-    pg_loss = policy_loss(
-        logp,
-        logp.detach() if behavior_logp is None else behavior_logp[:, 1:],
-        adv,
-        mask,
-        denominator=loss_denominator(loss_type, mask, max_length=max_length),
-        loss_type=loss_type,
-        **parameters,
-    ).loss
+    old = logp.detach() if behavior_logp is None else behavior_logp[:, 1:]
+    denominator = loss_denominator(loss_type, mask, max_length=max_length)
+    pg_loss = policy_loss(logp, old, adv, mask, denominator=denominator, loss_type=loss_type, **parameters).loss
     entropy = token_entropy(logits, temperature=temperature)
     tokens = mask.sum().clamp(min=1)
     bonus = entropy_bonus(entropy, mask, adv, coefficient=entropy_coefficient, denominator=tokens)

@@ -183,11 +183,8 @@ class ValueFunction:
         value_clip: float | None = None,
         max_grad_norm: float = 1.0,
     ) -> None:
-        self.model = model
-        self.gamma = gamma
-        self.gae_lambda = gae_lambda
-        self.value_clip = value_clip
-        self.max_grad_norm = max_grad_norm
+        self.model, self.gamma, self.gae_lambda = model, gamma, gae_lambda
+        self.value_clip, self.max_grad_norm = value_clip, max_grad_norm
         self.head = ValueHead(_hidden_size(model), dropout).to(next(model.parameters()).device).eval()
         self.optimizer = torch.optim.Adam(self.head.parameters(), lr=learning_rate)
 
@@ -225,15 +222,9 @@ class ValueFunction:
             bootstrap = values.new_zeros(values.shape[0])
         last = inside & (inside.flip(1).cumsum(1).flip(1) == 1)
         return core.gae(
-            rewards,
-            values,
-            bootstrap,
-            terminated=last & ended.unsqueeze(1),
-            truncated=last & ~ended.unsqueeze(1),
-            mask=inside,
-            gamma=self.gamma,
-            lam=self.gae_lambda,
-        )
+            rewards, values, bootstrap, terminated=last & ended.unsqueeze(1), truncated=last & ~ended.unsqueeze(1),
+            mask=inside, gamma=self.gamma, lam=self.gae_lambda,
+        )  # fmt: skip
 
     def compute_grpo_advantages(self, group_rewards: Sequence[float], baseline_type: Baseline = "group_mean") -> Tensor:
         """The advantages of one group [n], which need no value head; see `compat.core.compute_grpo_advantages`."""
@@ -267,14 +258,8 @@ class ValueFunction:
             before: Tensor = self.head(hidden)
         self.head.train()
         for _ in range(steps):
-            loss = core.value_loss(
-                self.head(hidden),
-                returns,
-                inside,
-                denominator=denominator,
-                old_values=before,
-                value_clip=self.value_clip,
-            )
+            bounds: dict[str, Any] = {"old_values": before, "value_clip": self.value_clip}
+            loss = core.value_loss(self.head(hidden), returns, inside, denominator=denominator, **bounds)
             self.optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.head.parameters(), self.max_grad_norm)

@@ -7,21 +7,20 @@ per turn, other baselines) is refused by name rather than ignored. docs/trl.md m
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import numpy as np
 
 from groupwise.agents.environments.contract import Environment, Reply, Scenarios
 from groupwise.compat.trainer import Trainable
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.event_loop import EventLoop
-from groupwise.rewards.function import as_reward
+from groupwise.rewards.function import as_reward, attempt_of
 from groupwise.rewards.scoring import RewardScorer
-from groupwise.types import End, Group, Message, Reward, Score, Task, Trajectory
+from groupwise.types import Group, Message, Reward, Score, Task, Trajectory
 
 MOST_PROMPTS = 10_000
 # Setting → the values that TRL supports, and why.
@@ -68,19 +67,20 @@ async def train_with_trl_grpo(
       reward_model: scores an answer; by default the environment's own reward.
       trl_settings: further fields of TRL's `GRPOConfig`, such as `use_vllm=True`.
     """
-    library = _library()
+    try:
+        library = import_module("trl")
+    except ImportError as error:
+        raise MissingExtra(f"TRL cannot be imported: {error}", hint="pip install 'groupwise[trl]'") from error
     await agent.initialize()
     loop = EventLoop("trl")
     try:
         tasks, prompts = await asyncio.to_thread(loop.run, _openings(environment, config))
         score = _Scores(environment, tasks, prompts, reward_model, loop, config)
         arguments = library.GRPOConfig(**{**trl_arguments(config), **trl_settings})
+        rows = [{"prompt": [dict(m) for m in messages], "number": n} for n, messages in enumerate(prompts)]
+        dataset, language = import_module("datasets").Dataset.from_list(rows), agent.language
         trainer = library.GRPOTrainer(
-            model=agent.language.model,
-            reward_funcs=score,
-            args=arguments,
-            train_dataset=_dataset(prompts),
-            processing_class=agent.language.tokenizer,
+            language.model, score, args=arguments, train_dataset=dataset, processing_class=language.tokenizer
         )
         await asyncio.to_thread(trainer.train)
     finally:
@@ -175,22 +175,6 @@ class _Scores:
         return float(transition.reward)
 
     def _attempt(self, number: int, place: int, text: str) -> Trajectory:
-        nothing = np.zeros(0)
-        said = (*self.prompts[number], {"role": "assistant", "content": text})
-        return Trajectory(
-            id=f"g{number}/m{place}", task_id=self.tasks[number].id, group_id=f"g{number}",
-            obs=nothing, actions=nothing, mask=nothing, behavior_logp=nothing, versions=nothing, rewards=nothing,
-            end=End.FINISHED, terminated=True, meta={"messages": said, "text": text},
-        )  # fmt: skip
-
-
-def _dataset(prompts: Sequence[Sequence[Message]]) -> Any:
-    rows = [{"prompt": [dict(m) for m in messages], "number": n} for n, messages in enumerate(prompts)]
-    return import_module("datasets").Dataset.from_list(rows)
-
-
-def _library() -> Any:
-    try:
-        return import_module("trl")
-    except ImportError as error:
-        raise MissingExtra(f"TRL cannot be imported: {error}", hint="pip install 'groupwise[trl]'") from error
+        said = attempt_of([*self.prompts[number], {"role": "assistant", "content": text}])
+        names = {"id": f"g{number}/m{place}", "task_id": self.tasks[number].id, "group_id": f"g{number}"}
+        return replace(said, **names, meta={**said.meta, "text": text})

@@ -83,14 +83,11 @@ def _json(raw: str) -> Any:
     # Breadth first, without recursion: the parser limits its own depth, but not to DEEPEST.
     level = [value]
     for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _inside(outer)]
+        tables = [list(outer.values()) if isinstance(outer, dict) else outer for outer in level]
+        level = [inner for table in tables if isinstance(table, list) for inner in table]
         if not level:
             return value
     raise ValueError(f"the call is nested more than {DEEPEST} levels deep")
-
-
-def _inside(value: Any) -> Any:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _refuse(word: str) -> Any:

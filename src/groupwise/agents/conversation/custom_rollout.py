@@ -125,10 +125,8 @@ class CompletionClient:
     """Offers `client.chat.completions.create(…)` of OpenAI's asynchronous client."""
 
     def __init__(self, who: Completes) -> None:
-        self.chat = self
-        self.completions = self
-        self._who = who
-        self._calls = 0
+        self.chat = self.completions = self
+        self._who, self._calls = who, 0
 
     async def create(
         self, *, messages: Sequence[Any], tools: Any = None, max_tokens: int | None = None,
@@ -143,22 +141,12 @@ class CompletionClient:
         most = max_completion_tokens if max_completion_tokens is not None else max_tokens
         reply, sampled, length = await self._who.complete(messages, tools, most)
         self._calls += 1
-        return ChatCompletion(
-            f"call-{self._calls}", str(options.get("model", "policy")),
-            [CompletionChoice(_message(reply), _finish(reply, sampled))],
-            Usage(length, len(sampled), length + len(sampled)), int(time.time()),
-        )  # fmt: skip
-
-
-def _message(reply: Reply) -> AssistantMessage:
-    calls = [FunctionCall(c.id, Function(c.name, json.dumps(dict(c.arguments)))) for c in reply.calls]
-    return AssistantMessage(None if calls else reply.content, calls or None)
-
-
-def _finish(reply: Reply, sampled: Sampled) -> str:
-    if sampled.end != "stop":
-        return "length"
-    return "tool_calls" if reply.calls else "stop"
+        calls = [FunctionCall(c.id, Function(c.name, json.dumps(dict(c.arguments)))) for c in reply.calls]
+        finish = "length" if sampled.end != "stop" else "tool_calls" if calls else "stop"
+        choice = CompletionChoice(AssistantMessage(None if calls else reply.content, calls or None), finish)
+        usage = Usage(length, len(sampled), length + len(sampled))
+        model = str(options.get("model", "policy"))
+        return ChatCompletion(f"call-{self._calls}", model, [choice], usage, int(time.time()))
 
 
 SPEAK = "Await client.chat.completions.create(messages=…), with messages that fit the model's context."

@@ -62,22 +62,12 @@ class TokenTranscript:
 
         Its limits belong to the task, so a conversation that reaches one has terminated: nothing is bootstrapped.
         """
-        ids = np.array(self.ids, np.int64)
+        group, ids = f"g{task.seed}", np.array(self.ids, np.int64)
         return Trajectory(
-            id=f"g{task.seed}/m{number}",
-            task_id=task.id,
-            group_id=f"g{task.seed}",
-            obs=ids,
-            actions=ids,
-            mask=np.array(self.mask, bool),
-            behavior_logp=np.array(self.logp, np.float32),
-            versions=np.array(self.versions, np.int64),
-            rewards=np.array(self.rewards, np.float64),
-            end=end,
-            terminated=True,
-            error=error,
-            meta=meta or {},
-        )
+            f"{group}/m{number}", task.id, group, obs=ids, actions=ids, mask=np.array(self.mask, bool),
+            behavior_logp=np.array(self.logp, np.float32), versions=np.array(self.versions, np.int64),
+            rewards=np.array(self.rewards, np.float64), end=end, terminated=True, error=error, meta=meta or {},
+        )  # fmt: skip
 
 
 T = TypeVar("T")

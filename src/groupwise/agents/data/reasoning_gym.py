@@ -28,9 +28,17 @@ class GymProblems:
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name, self.options = f"{PREFIX}{name}", {"size": POOL, **options}
-        self.library = _library(self.name)
+        try:
+            self.library = importlib.import_module("reasoning_gym")
+        except ImportError as error:
+            message = f"task.environment = {self.name!r} needs reasoning-gym, which cannot be imported: {error}"
+            raise MissingExtra(message, hint="pip install 'groupwise[reasoning-gym]'") from error
+        known = self.library.factory.DATASETS
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {PREFIX + near[0]!r}?" if near else f"It has {len(known)} datasets."
+            raise ConfigError(f"reasoning-gym has no dataset {name!r}", hint=hint, field="task.environment")
         self.pool = lru_cache(maxsize=4)(self._pool)
-        self._check_name(name)
         self.pool(0)  # refuses wrong options
 
     def training(self, seed: int, number: int) -> Problem:
@@ -78,13 +86,6 @@ class GymProblems:
                 f"task.options = {self.options} does not fit {self.name!r}: {error}", field="task.options"
             ) from error
 
-    def _check_name(self, name: str) -> None:
-        known = self.library.factory.DATASETS
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {PREFIX + near[0]!r}?" if near else f"It has {len(known)} datasets."
-            raise ConfigError(f"reasoning-gym has no dataset {name!r}", hint=hint, field="task.environment")
-
 
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
@@ -97,11 +98,3 @@ def global_seed(seed: int) -> Iterator[None]:
     finally:
         random.setstate(before)
         np.random.set_state(numpy_before)  # noqa: NPY002
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module("reasoning_gym")
-    except ImportError as error:
-        message = f"task.environment = {name!r} needs reasoning-gym, which cannot be imported: {error}"
-        raise MissingExtra(message, hint="pip install 'groupwise[reasoning-gym]'") from error

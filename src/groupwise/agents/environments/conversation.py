@@ -130,7 +130,9 @@ class PlayedUser:
         self.scenario, self.answer, self.done = scenario, answer, done
 
     async def speak(self, messages: Sequence[Message]) -> Said:
-        said = self.answer([{"role": "system", "content": self.part()}, *_swapped(messages)])
+        roles = {"user": "assistant", "assistant": "user"}
+        heard = [(roles[m["role"]], m.get("content") or "") for m in messages if m["role"] in roles]
+        said = self.answer([{"role": role, "content": text} for role, text in [("system", self.part()), *heard]])
         text = await said if inspect.isawaitable(said) else said
         if not isinstance(text, str):
             raise ContractError(f"the model that plays the user answered {text!r:.80}, not text")
@@ -139,14 +141,8 @@ class PlayedUser:
 
     def part(self) -> str:
         facts = "; ".join(f"{name}: {value}" for name, value in self.scenario.items() if isinstance(value, str | int))
-        return (
-            f"You are the customer in this conversation, never the assistant. {facts}. Say {self.done} when satisfied."
-        )
-
-
-def _swapped(messages: Sequence[Message]) -> list[Message]:
-    roles = {"user": "assistant", "assistant": "user"}
-    return [{"role": roles[m["role"]], "content": m.get("content") or ""} for m in messages if m["role"] in roles]
+        customer = "You are the customer in this conversation, never the assistant."
+        return f"{customer} {facts}. Say {self.done} when satisfied."
 
 
 def endpoint(url: str, model: str, *, key: str = "", seconds: float = 60.0, **options: Any) -> Answer:
@@ -206,7 +202,7 @@ class ConversationEnvironment(Listed[Scenario]):
         """Return what a warm start imitates: the turns in `demonstration`, with the user's lines between them."""
         said = scenario.get("demonstration")
         if not said:
-            message = f"the scenario {_label(scenario)!r} has no demonstration to imitate"
+            message = f"the scenario {opening(scenario)[:40]!r} has no demonstration to imitate"
             raise ConfigError(message, hint="Add one: a list of what the assistant says, turn by turn.")
         lines = [*scenario.get("user_responses", ())]
         turns: list[Message] = []
@@ -220,7 +216,8 @@ class ConversationEnvironment(Listed[Scenario]):
         """Begin a conversation about the task's payload; without one, `task.seed` picks a scenario."""
         scenario = task.payload if isinstance(task.payload, Mapping) else self.training(0, task.seed)
         self.partner, self.turns = self.user(scenario), 0
-        self.messages: list[Message] = [*_system(scenario), {"role": "user", "content": opening(scenario)}]
+        told = [{"role": "system", "content": str(scenario["system"])}] if scenario.get("system") else []
+        self.messages: list[Message] = [*told, {"role": "user", "content": opening(scenario)}]
         return Observation(tuple(self.messages))
 
     async def step(self, reply: Reply) -> Transition:
@@ -244,10 +241,6 @@ def opening(scenario: Scenario) -> str:
         return str(scenario["opening"])
     topic, context = scenario.get("topic", ""), scenario.get("context", "")
     return f"I have a question about {topic}: {context}." if topic and context else str(context or topic)
-
-
-def _system(scenario: Scenario) -> list[Message]:
-    return [{"role": "system", "content": str(scenario["system"])}] if scenario.get("system") else []
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
@@ -278,7 +271,3 @@ def _check(scenario: Any, place: str) -> None:
     lines = scenario.get("user_responses", [])
     if not isinstance(lines, Sequence) or isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
         raise ConfigError(f"{place}: user_responses is {lines!r:.60}, not a list of strings")
-
-
-def _label(scenario: Scenario) -> str:
-    return opening(scenario)[:40]

@@ -24,7 +24,11 @@ class TextArena:
 
     def __init__(self, game: str, **options: Any) -> None:
         self.game, self.name, self.options = game, f"{PREFIX}{game}", options
-        self.library = _library(self.name)
+        try:
+            self.library = importlib.import_module("textarena")
+        except ImportError as error:
+            message = f"task.environment = {self.name!r} needs TextArena, which cannot be imported: {error}"
+            raise MissingExtra(message, hint="pip install 'groupwise[textarena]'") from error
         known = self.library.envs.registration.ENV_REGISTRY
         if game + RAW not in known:
             near = difflib.get_close_matches(game, [name for name in known if name + RAW in known], 1)
@@ -92,11 +96,3 @@ class Game:
         finally:
             self.chance = random.getstate()
             random.setstate(before)
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module("textarena")
-    except ImportError as error:
-        message = f"task.environment = {name!r} needs TextArena, which cannot be imported: {error}"
-        raise MissingExtra(message, hint="pip install 'groupwise[textarena]'") from error

@@ -55,7 +55,8 @@ class Completion:
                 self.engine.cancel(future)
             raise
         replies = [self._reply(one) for one in sampled]
-        usage = _usage(len(prompt), sampled)
+        made = sum(map(len, sampled))
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": made, "total_tokens": len(prompt) + made}
         if self.request.stream:
             for chunk in self._last(replies[0], sampled[0], usage):
                 yield chunk
@@ -123,8 +124,3 @@ def api_message(reply: Reply) -> Message:
 
 def finish_reason(reply: Reply, sampled: Sampled) -> str:
     return "tool_calls" if reply.calls else FINISH[sampled.end]
-
-
-def _usage(prompt: int, sampled: Sequence[Sampled]) -> dict[str, int]:
-    made = sum(map(len, sampled))
-    return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}

@@ -14,23 +14,13 @@ LIMITS = ("max_completion_tokens", "max_tokens")
 UNDERSTOOD = {"model", "messages", "tools", "stream", "stream_options", "n", "stop", "seed", "top_k", *NUMBERS, *LIMITS}
 # Parameters that do not change an answer.
 NO_EFFECT = {
-    "user",
-    "metadata",
-    "store",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "parallel_tool_calls",
-}
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
+}  # fmt: skip
 # Parameters accepted only with the value that changes nothing.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logprobs": (False,),
-    "logit_bias": ({},),
-    "response_format": ({"type": "text"},),
-    "tool_choice": ("auto",),
-}
+    "frequency_penalty": (0,), "presence_penalty": (0,), "logprobs": (False,), "logit_bias": ({},),
+    "response_format": ({"type": "text"},), "tool_choice": ("auto",),
+}  # fmt: skip
 MOST_ANSWERS = 64
 LARGEST = 1e9  # far above any sampling parameter that makes sense
 

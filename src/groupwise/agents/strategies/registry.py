@@ -68,11 +68,9 @@ def listed(head: str, sentences: tuple[str, ...]) -> list[str]:
 
 
 DOMAINS = {
-    "customer_support": "customer_service",
-    "tech_help": "technical_support",
-    "sales_chat": "sales",
+    "customer_support": "customer_service", "tech_help": "technical_support", "sales_chat": "sales",
     "tutoring": "educational",
-}
+}  # fmt: skip
 
 
 class Strategy(Protocol):

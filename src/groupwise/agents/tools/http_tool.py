@@ -57,15 +57,11 @@ class HttpTool(Tool):
         defaults = {key: inner["default"] for key, inner in schema["properties"].items() if "default" in inner}
         hosts = (_host_of(name, url, schema), *map(str.lower, allowed_hosts))
         rules = HttpRules(hosts, allow_private, timeout + GRACE, max_bytes)
-        endpoint = HttpEndpoint(name, url, _method(name, method), defaults, dict(headers or {}), rules)
+        if method.upper() not in METHODS:
+            raise ConfigError(f"the tool {name} has the method {method!r}", hint=f"Methods are {', '.join(METHODS)}.")
+        endpoint = HttpEndpoint(name, url, method.upper(), defaults, dict(headers or {}), rules)
         endpoint.secrets()  # so that a missing one is reported now
         super().__init__(name, description, arguments, endpoint.call, timeout)
-
-
-def _method(name: str, method: str) -> str:
-    if method.upper() not in METHODS:
-        raise ConfigError(f"the tool {name} has the method {method!r}", hint=f"Methods are {', '.join(METHODS)}.")
-    return method.upper()
 
 
 def _host_of(name: str, url: str, schema: Mapping[str, Any]) -> str:
@@ -150,14 +146,11 @@ class HttpAnswer:
     cut: bool
     location: str = ""
 
-    def value(self) -> Any:
+    def value(self) -> str:
         """Return what the model sees; an HTTP error is raised as `ToolError`."""
-        text = self.text()
         if self.status >= 400:
-            raise ToolError(f"HTTP {self.status} {self.reason}: {shortened(text, 300)}".rstrip(": "))
-        if not self.body:
-            return f"HTTP {self.status} {self.reason}"
-        return text
+            raise ToolError(f"HTTP {self.status} {self.reason}: {shortened(self.text(), 300)}".rstrip(": "))
+        return self.text() if self.body else f"HTTP {self.status} {self.reason}"
 
     def text(self) -> str:
         if b"\0" in self.body or self.kind.partition("/")[0] in ("image", "audio", "video", "font"):
@@ -210,7 +203,7 @@ class HttpEndpoint:
         for _ in range(MOST_REDIRECTS + 1):
             answer = fetch(request, self.rules)
             if answer.status not in REDIRECTS or not answer.location:
-                return str(answer.value())
+                return answer.value()
             request = request.redirected(answer.status, answer.location)
         raise ToolError(f"the server redirects more than {MOST_REDIRECTS} times")
 

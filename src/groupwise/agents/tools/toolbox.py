@@ -115,27 +115,20 @@ class Toolbox:
             return ToolOutcome.MALFORMED, f"error: {shortened(call.problem, 300)}, in {shortened(call.text, 100)!r}"
         tool = self.tools.get(call.name)
         if tool is None:
-            return (
-                ToolOutcome.UNKNOWN_TOOL,
-                f"error: there is no tool {shortened(call.name, 60)!r}; {self._remedy(call)}",
-            )
+            near = difflib.get_close_matches(call.name[:64], self.tools, 1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.tools)}"
+            return ToolOutcome.UNKNOWN_TOOL, f"error: there is no tool {shortened(call.name, 60)!r}; {remedy}"
         try:
             arguments = tool.arguments.read(call.arguments)
         except BadArguments as error:
             return ToolOutcome.BAD_ARGUMENTS, f"error: wrong arguments for {tool.name}: {error}"
         return await self._answered(tool, arguments)
 
-    def _remedy(self, call: ToolCall) -> str:
-        near = difflib.get_close_matches(call.name[:64], self.tools, 1)
-        return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.tools)}"
-
     async def _answered(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolOutcome, str]:
         limit = tool.timeout or self.timeout
         if len(self._hanging[tool.name]) >= HANGING:
-            return (
-                ToolOutcome.TIMED_OUT,
-                f"error: {tool.name} is out of order: {HANGING} earlier calls have not returned",
-            )
+            problem = f"error: {tool.name} is out of order: {HANGING} earlier calls have not returned"
+            return ToolOutcome.TIMED_OUT, problem
         work = in_thread(partial(_called, tool, arguments)) if tool.blocking else _started(tool, arguments)
         waiting = asyncio.wrap_future(work) if isinstance(work, Future) else work
         try:
@@ -276,20 +269,15 @@ def find_tools(where: str) -> list[Tool]:
     if where.endswith(".py") or not split:
         if not where.endswith(".py") or not Path(where).is_file():
             raise ConfigError(f"there is no tools file {where!r}", hint=WAYS)
-        found = _loaded(where)
-        tools = [value for value in vars(found).values() if isinstance(value, Tool) and not value.unbound]
+        tools = [value for value in vars(_loaded(where)).values() if isinstance(value, Tool) and not value.unbound]
     else:
-        tools = _made(where, _named(module, name))
+        loaded = _loaded(module)
+        if not hasattr(loaded, name):
+            raise ConfigError(f"the module {module} has no {name!r}", hint=WAYS)
+        tools = _made(where, getattr(loaded, name))
     if not tools:
         raise ConfigError(f"there are no tools in {where!r}", hint="Write @tool above a function.")
     return list({id(tool): tool for tool in tools}.values())
-
-
-def _named(module: str, name: str) -> Any:
-    try:
-        return getattr(_loaded(module), name)
-    except AttributeError:
-        raise ConfigError(f"the module {module} has no {name!r}", hint=WAYS) from None
 
 
 def _loaded(place: str) -> ModuleType:

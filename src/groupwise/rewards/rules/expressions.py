@@ -28,14 +28,8 @@ THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 SHORT_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)")
 LEFT_SIDE = re.compile(r"^\s*[A-Za-z]\s*=")
 PLAIN = {
-    "\u2212": "-",
-    "\u00d7": "*",
-    "\u00b7": "*",
-    "\u00f7": "/",
-    "\u03c0": " pi ",
-    "\u221a": " sqrt ",
-    "\u221e": " oo ",
-}
+    "\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u03c0": " pi ", "\u221a": " sqrt ", "\u221e": " oo ",
+}  # fmt: skip
 LATEX = {
     "\\cdot": "*", "\\times": "*", "\\div": "/", "\\left": "", "\\right": "", "\\dfrac": "\\frac", "\\tfrac": "\\frac",
     "\\,": " ", "\\;": " ", "\\!": "", "\\ ": " ", "\\$": "", "\\pi": " pi ", "\\infty": " oo ",
