@@ -10,7 +10,7 @@ from groupwise.agents.environments.checker import check_conversation_environment
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.registry import find_scenarios
 from groupwise.agents.evaluation import summary
-from groupwise.agents.language_product import LanguageSource, prefix_values, sampling
+from groupwise.agents.language_product import LanguageSource, policy_of, sampling
 from groupwise.agents.model_start import load_start, open_run
 from groupwise.agents.model_start import pin_start as prepare
 from groupwise.config import TrainingConfig
@@ -53,32 +53,17 @@ def build(
     """
     scenarios = scenarios or find_scenarios(cfg.task)
     language = language or load_start(cfg)
-    critic = needs_critic(cfg.advantage.estimator)
-    policy = LanguagePolicy(
-        language.model,
-        temperature=cfg.sampling.temperature,
-        critic=critic,
-        reference=(reference or True) if cfg.policy.use_reference_model else False,
-        seed=cfg.run.seed,
-    )
+    policy = policy_of(cfg, language, reference)
     engine = Engine(language.model, language.tokenizer, slots=cfg.rollout.conversations_in_flight)
     frame = Frame(language.tokenizer, f"'{language.name}'")
-    kind, make, collate = rollout_for(scenarios, critic)
+    kind, make, collate = rollout_for(scenarios, needs_critic(cfg.advantage.estimator))
     talk = kind(
         engine, frame, make, sampling(cfg),
         group_size=cfg.rollout.num_generations, seed=cfg.run.seed, limits=limits(cfg),
     )  # fmt: skip
     reward = reward or find_reward(cfg.reward) or EnvironmentReward()
-    source = AgentSource(
-        cfg,
-        tasks=NumberedTasks(conversation_tasks(scenarios, cfg.run.seed)),
-        rollout=talk,
-        reward=reward,
-        collate=collate,
-        values=prefix_values(policy) if critic else None,
-        reference=policy.reference_logp if cfg.policy.use_reference_model else None,
-    )
-    source.engine = engine
+    tasks = NumberedTasks(conversation_tasks(scenarios, cfg.run.seed))
+    source = AgentSource(cfg, policy, engine, tasks, talk, reward, collate)
     evaluation = ConversationEvaluation(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
     return Parts(
         policy, source, evaluation, lambda: evaluation.shown,

@@ -105,9 +105,8 @@ class Speaker:
             return await agent.start_conversation(asked["user"], strategy=asked.get("strategy"), seed=asked.get("seed"))
         context = await agent.context(name)
         if context.user_id != asked["user"] and not asked.get("admin"):
-            raise ConversationNotFound(
-                f"there is no conversation {name!r:.60}", hint="Leave it out to start a new one."
-            )
+            message = f"there is no conversation {name!r:.60}"
+            raise ConversationNotFound(message, hint="Leave it out to start a new one.")
         return context
 
 

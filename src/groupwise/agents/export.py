@@ -60,9 +60,8 @@ def refuse_place(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder} is a file, not a folder", hint="Choose another folder.")
     if Path.cwd().is_relative_to(folder):
-        raise StorageError(
-            f"{folder} is the current folder or a parent of it", hint="Name a new folder, for example ./model."
-        )
+        message = f"{folder} is the current folder or a parent of it"
+        raise StorageError(message, hint="Name a new folder, for example ./model.")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not (folder / MARK).is_file():

@@ -18,11 +18,12 @@ from groupwise.agents.model_start import load_start, open_run, pin_start
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.registry import add_reward, find_reward
 from groupwise.rewards.scoring import per_attempt
-from groupwise.training.batch_source import GroupSource, NumberedTasks
+from groupwise.training.batch_source import Collate, GroupSource, NumberedTasks, Rollout
 from groupwise.training.estimators import padded
 from groupwise.training.session import Parts
 from groupwise.training.token_attempts import rows_of_tokens, sampling_seed
@@ -57,29 +58,22 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     problems = find_problems(cfg.task)
     grade = reward_of(cfg, problems)
     language = load_start(cfg)
-    critic = needs_critic(cfg.advantage.estimator)
-    policy = LanguagePolicy(
-        language.model,
-        temperature=cfg.sampling.temperature,
-        critic=critic,
-        reference=cfg.policy.use_reference_model,
-        seed=cfg.run.seed,
-    )
+    policy = policy_of(cfg, language)
     engine = Engine(language.model, language.tokenizer, slots=answers_at_once(cfg))
     check_listed(problems, language.tokenizer, engine.max_length)
     rollout = Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed)
-    source = LanguageSource(
-        cfg,
-        tasks=training_problems(problems, cfg.run.seed),
-        rollout=rollout,
-        reward=reward or grade,
-        collate=rows_of_tokens,
-        values=prefix_values(policy) if critic else None,
-        reference=policy.reference_logp if cfg.policy.use_reference_model else None,
-    )
-    source.engine = engine
+    tasks = training_problems(problems, cfg.run.seed)
+    source = LanguageSource(cfg, policy, engine, tasks, rollout, reward or grade, rows_of_tokens)
     evaluation = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade))
     return Parts(policy, source, evaluation, lambda: evaluation.shown)
+
+
+def policy_of(cfg: TrainingConfig, language: LanguageModel, reference: LanguagePolicy | None = None) -> LanguagePolicy:
+    """Return the model as the policy to train; `reference` is that of an earlier policy."""
+    return LanguagePolicy(
+        language.model, temperature=cfg.sampling.temperature, critic=needs_critic(cfg.advantage.estimator),
+        reference=(reference or True) if cfg.policy.use_reference_model else False, seed=cfg.run.seed,
+    )  # fmt: skip
 
 
 def answers_at_once(cfg: TrainingConfig) -> int:
@@ -112,22 +106,15 @@ def grader(problems: Problems) -> Callable[[Task, Trajectory], Score | Awaitable
 
 def training_problems(problems: Problems, seed: int) -> NumberedTasks:
     """Return the problems to learn from, by number; none of them is held out."""
-
-    def make(number: int) -> Task:
-        return Task(f"{problems.name}/{number}", problems.training(seed, number), number)
-
-    return NumberedTasks(make)
+    return NumberedTasks(lambda number: Task(f"{problems.name}/{number}", problems.training(seed, number), number))
 
 
 class Completions:
     """Samples a group of answers to every problem, all in one continuous batch."""
 
     def __init__(self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
-        self.engine = engine
-        self.tokenizer = tokenizer
-        self.params = params
-        self.group_size = group_size
-        self.seed = seed
+        self.engine, self.tokenizer, self.params = engine, tokenizer, params
+        self.group_size, self.seed = group_size, seed
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         prompts = [prompt_ids(self.tokenizer, task.payload, self.engine.max_length) for task in tasks]
@@ -148,7 +135,16 @@ class Completions:
 class LanguageSource(GroupSource):
     """A source of batches that hands new weights to the engine."""
 
-    engine: Engine
+    def __init__(
+        self, cfg: TrainingConfig, policy: LanguagePolicy, engine: Engine, tasks: NumberedTasks, rollout: Rollout,
+        reward: Reward, collate: Collate,
+    ) -> None:  # fmt: skip
+        values = prefix_values(policy) if needs_critic(cfg.advantage.estimator) else None
+        reference = policy.reference_logp if cfg.policy.use_reference_model else None
+        super().__init__(
+            cfg, tasks=tasks, rollout=rollout, reward=reward, collate=collate, values=values, reference=reference
+        )
+        self.engine = engine
 
     def publish(self, policy: Policy) -> None:
         assert isinstance(policy, LanguagePolicy)

@@ -150,9 +150,8 @@ class GroupAdvantageNormalizer:
         """The group's advantages, an array or tensor of any shape, scaled to a root mean square of 1; zeros stay 0."""
         rms = float((advantages**2).mean()) ** 0.5 if np.prod(advantages.shape) else 0.0
         if not np.isfinite(rms):
-            raise ContractError(
-                f"the advantages of group {group_id!r} are not all finite", hint="Look for NaN in rewards and values."
-            )
+            message = f"the advantages of group {group_id!r} are not all finite"
+            raise ContractError(message, hint="Look for NaN in rewards and values.")
         self.scales[group_id] = rms
         return advantages / rms if rms > 1e-12 else advantages * 0.0
 
@@ -205,9 +204,8 @@ def fitting_policy(rollouts: Sequence[Any], cfg: TrainingConfig) -> MLPPolicy:
     """A policy that fits the observations, with as many actions as were taken, at least two."""
     given = [_trajectory(rollout, number) for number, rollout in enumerate(rollouts)]
     if any(t.actions.dtype.kind not in "iu" or t.actions.ndim != 1 for t in given):
-        raise ContractError(
-            "the actions are not whole numbers, so a policy cannot be inferred", hint="Pass one: GRPO(policy=…)."
-        )
+        message = "the actions are not whole numbers, so a policy cannot be inferred"
+        raise ContractError(message, hint="Pass one: GRPO(policy=…).")
     actions = max((int(t.actions.max(initial=1)) for t in given), default=1) + 1
     return MLPPolicy(
         given[0].obs.shape[1], actions, hidden_sizes=cfg.policy.hidden_sizes,

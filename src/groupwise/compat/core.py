@@ -173,9 +173,8 @@ def _check(given: dict[str, Any], tracer: type) -> None:
     """One shape [N], and no number that is none; while JAX traces there are shapes only."""
     shape = np.shape(given["values"])
     if len(shape) != 1:
-        raise ValueError(
-            f"values has shape {shape}, but must have 1 dimension: flatten the steps and number their groups"
-        )
+        message = f"values has shape {shape}, but must have 1 dimension: flatten the steps and number their groups"
+        raise ValueError(message)
     for name, array in given.items():
         if np.shape(array) != shape:
             raise ValueError(f"{name} has shape {np.shape(array)}, but must have {shape}")

@@ -141,9 +141,8 @@ class GRPOTrainer:
     def compute_enhanced_grpo_loss(self, groups: Sequence[ScoredGroup], beta: float) -> dict[str, Tensor]:
         """Return the terms of the loss with the KL term towards the reference model weighted by `beta`."""
         if not self.cfg.policy.use_reference_model:
-            raise ConfigError(
-                "a loss with a KL term needs a reference model", hint="Use TrainingConfig(use_reference_model=True, …)."
-            )
+            message = "a loss with a KL term needs a reference model"
+            raise ConfigError(message, hint="Use TrainingConfig(use_reference_model=True, …).")
         with _weighted(self._learner, beta):
             return self.compute_grpo_loss(groups)
 

@@ -109,7 +109,6 @@ class ExperienceMemory:
 
 def _checked(priority: float) -> float:
     if not (math.isfinite(priority) and priority > 0):
-        raise ContractError(
-            f"a priority is {priority}, but must be finite and above 0", hint="Add a small constant to errors of 0."
-        )
+        message = f"a priority is {priority}, but must be finite and above 0"
+        raise ContractError(message, hint="Add a small constant to errors of 0.")
     return float(priority)

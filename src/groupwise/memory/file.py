@@ -44,9 +44,8 @@ def set_aside(path: Path, reason: str) -> Path:
             if old.exists():
                 old.rename(target.with_name(target.name + companion))
     except OSError as error:
-        raise StorageError(
-            f"{path} cannot be set aside as {target.name}: {error.strerror}", hint="Rename it, or use another file."
-        ) from error
+        message = f"{path} cannot be set aside as {target.name}: {error.strerror}"
+        raise StorageError(message, hint="Rename it, or use another file.") from error
     return target
 
 

@@ -111,9 +111,8 @@ class PatternMemory:
     def learn(self, features: Direction, payload: Mapping[str, Any], weight: float = 1.0) -> Pattern:
         """Store what worked in a situation, or strengthen the pattern that already says so."""
         if not 0 < weight <= 1:
-            raise ContractError(
-                f"the weight of a pattern is {weight}, but must be in (0, 1]", hint="Use 1 for full weight."
-            )
+            message = f"the weight of a pattern is {weight}, but must be in (0, 1]"
+            raise ContractError(message, hint="Use 1 for full weight.")
         text, weight = to_text(payload, "a pattern's payload"), float(weight)
         same = self._same(features, text)
         if same is not None:
@@ -194,4 +193,4 @@ class PatternMemory:
         self._by_text: dict[str, list[int]] = {}
         for record in self._store.read(self._schema.kind(KIND)):
             assert record.features is not None
-            self._hold(Pattern(record.id, record.features, record.body, *record.state, self._maker))
+            self._hold(Pattern(record.id, record.features, record.body, *record.state, maker=self._maker))

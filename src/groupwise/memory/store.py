@@ -262,9 +262,8 @@ class Schema:
 
     def __post_init__(self) -> None:
         if self.width < 1:
-            raise ConfigError(
-                f"features have width {self.width}, but need at least 1", hint="Pass the number of features."
-            )
+            message = f"features have width {self.width}, but need at least 1"
+            raise ConfigError(message, hint="Pass the number of features.")
 
     def kind(self, kind: str) -> str:
         """The kind of a record with vectors of this schema, as it is stored."""

@@ -103,9 +103,8 @@ def direction(features: Any, width: int) -> Direction:
         raise ContractError(message, hint="Leave the situation out, or fix the function that computes its features.")
     largest = np.abs(vector).max(initial=0.0)
     if largest == 0:
-        raise ContractError(
-            f"all {width} features are 0, so the vector has no direction", hint="Add a feature that is always 1."
-        )
+        hint = "Add a feature that is always 1."
+        raise ContractError(f"all {width} features are 0, so the vector has no direction", hint=hint)
     vector = vector / largest  # before squaring, so that 1e300 does not overflow and 1e-300 does not vanish
     made: Direction = (vector / np.linalg.norm(vector)).astype("<f4")
     made.setflags(write=False)

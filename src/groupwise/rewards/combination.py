@@ -62,9 +62,8 @@ class MultiObjectiveRewardFunction(RewardFunction):
         self.components = dict(zip(_names(given), map(as_reward, given), strict=True))
         self.weights = {name: _weight(name, part) for name, part in zip(self.components, given, strict=True)}
         if not sum(self.weights.values()) > 0:
-            raise ConfigError(
-                f"the weights of {self.name} are {list(self.weights.values())}", hint="At least one must be above 0."
-            )
+            message = f"the weights of {self.name} are {list(self.weights.values())}"
+            raise ConfigError(message, hint="At least one must be above 0.")
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
         if not group:
@@ -169,9 +168,8 @@ def _weight(name: str, component: Any) -> float:
 def _names(components: Sequence[Any]) -> list[str]:
     """The name of each component; the second one of a name becomes name_2."""
     if not components:
-        raise ConfigError(
-            "a multi-objective reward needs at least one component", hint="Pass None for the default components."
-        )
+        message = "a multi-objective reward needs at least one component"
+        raise ConfigError(message, hint="Pass None for the default components.")
     names: list[str] = []
     for component in components:
         own = str(getattr(component, "name", None) or getattr(component, "__name__", type(component).__name__))

@@ -111,9 +111,8 @@ def create_multi_objective_reward(
     names = [components] if isinstance(components, str) else list(components)
     shares = [1.0] * len(names) if weights is None else list(weights)
     if len(shares) != len(names):
-        raise ConfigError(
-            f"there are {len(names)} components but {len(shares)} weights", hint="Use one weight per component."
-        )
+        message = f"there are {len(names)} components but {len(shares)} weights"
+        raise ConfigError(message, hint="Use one weight per component.")
     parts = [_weighed(make_reward(name), name, share) for name, share in zip(names, shares, strict=True)]
     return MultiObjectiveRewardFunction(parts, normalization_method, weight)
 
@@ -134,9 +133,8 @@ def _own(name: str, options: Mapping[str, Any]) -> Reward:
     if not hasattr(module, attribute):
         public = [known for known in vars(module) if not known.startswith("_")]
         near = difflib.get_close_matches(attribute, public, 1)
-        raise _refused(
-            name, f"does not exist: {place} has no {attribute!r}", f"Did you mean {near[0]!r}?" if near else ""
-        )
+        fault = f"does not exist: {place} has no {attribute!r}"
+        raise _refused(name, fault, f"Did you mean {near[0]!r}?" if near else "")
     return _made(name, getattr(module, attribute), options)
 
 

@@ -50,9 +50,8 @@ def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
     # Several choices at once: their masks lie side by side, and each needs an allowed action.
     parts = np.split(mask, np.cumsum(space.counts)[:-1], axis=1) if isinstance(space, MultiDiscrete) else [mask]
     if not all(part.any(axis=1).all() for part in parts):
-        raise broken(
-            env, "action_mask() must allow every copy some action", mask, "A copy that has ended may be allowed all."
-        )
+        rule = "action_mask() must allow every copy some action"
+        raise broken(env, rule, mask, "A copy that has ended may be allowed all.")
     return mask
 
 
@@ -89,9 +88,8 @@ def check_observations(env: VectorEnvironment, obs: Any, count: int) -> Array:
     if isinstance(obs, np.ndarray) and obs.shape == (count, env.observation_size) and obs.dtype.kind == "f":
         return obs
     rule = f"observations must be a float array of shape ({count}, {env.observation_size})"
-    raise broken(
-        env, rule, obs, "Return one row of `observation_size` numbers per copy, as np.float32."
-    )  # fmt: skip
+    hint = "Return one row of `observation_size` numbers per copy, as np.float32."
+    raise broken(env, rule, obs, hint)
 
 
 def check_step(env: VectorEnvironment, answer: Any, count: int) -> Step:

@@ -144,9 +144,8 @@ class Frame:
     def _insist_on_text(self, text: str) -> None:
         token = next((token for token in self.special if token in text), None)
         if token is not None:
-            raise NotPlainText(
-                f"the text contains {token!r}, which is a special token of the model", hint="Rephrase it without that."
-            )
+            message = f"the text contains {token!r}, which is a special token of the model"
+            raise NotPlainText(message, hint="Rephrase it without that.")
 
     def _end_of_turn(self, rest: str) -> tuple[int, int]:
         """Find the end-of-turn token in `rest`: the first special token, if the template ends turns with one."""

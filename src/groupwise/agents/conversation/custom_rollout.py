@@ -164,9 +164,8 @@ class RolloutScenarios(Listed[Any]):
         name: str = "",
     ) -> None:
         if not inspect.iscoroutinefunction(rollout) or len(inspect.signature(rollout).parameters) != 2:
-            raise ContractError(
-                f"{rollout!r:.60} is not a rollout function", hint="Write async def rollout(client, task)."
-            )
+            message = f"{rollout!r:.60} is not a rollout function"
+            raise ContractError(message, hint="Write async def rollout(client, task).")
         super().__init__(tasks, held_out)
         self.rollout, self.name = rollout, name or rollout.__name__
 

@@ -175,9 +175,8 @@ def sentence_embedder(model_name: str = "sentence-transformers/all-MiniLM-L6-v2"
     try:
         model = import_module("sentence_transformers").SentenceTransformer(model_name)
     except ImportError:
-        raise MissingExtra(
-            "sentence embeddings need sentence-transformers", hint="pip install sentence-transformers"
-        ) from None
+        message = "sentence embeddings need sentence-transformers"
+        raise MissingExtra(message, hint="pip install sentence-transformers") from None
     return lambda texts: model.encode(list(texts))
 
 

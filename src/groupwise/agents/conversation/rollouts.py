@@ -228,9 +228,8 @@ class Conversation:
         reward: Any
         end, reward = transition.end, transition.reward
         if end is not None and end not in list(End):
-            raise ContractError(
-                f"step ended with {end!r:.40}", hint=f"Use one of End ({', '.join(End)}), or None to continue."
-            )
+            message = f"step ended with {end!r:.40}"
+            raise ContractError(message, hint=f"Use one of End ({', '.join(End)}), or None to continue.")
         if isinstance(reward, str):
             raise ContractError(f"step returned the text {reward!r:.40} as reward", hint="A reward is a number.")
         self.messages += checked_messages(transition.messages)

@@ -110,9 +110,8 @@ class ConversationStore:
                 )
                 _append(link, new, 0)
         except sqlite3.IntegrityError:
-            raise ConversationExists(
-                f"conversation {new.conversation_id!r} already exists", hint="Continue it, or choose another id."
-            ) from None
+            message = f"conversation {new.conversation_id!r} already exists"
+            raise ConversationExists(message, hint="Continue it, or choose another id.") from None
         return new
 
     def load(self, conversation_id: str) -> ConversationContext:

@@ -133,9 +133,8 @@ def find_check(name: str, columns: Iterable[str]) -> Check:
         return CHECKS[name]
     module, colon, function = name.rpartition(":")
     if not colon or not module or not function.isidentifier():
-        raise _wrong_option(
-            "check", name, "is not a check", f"Use one of {', '.join(CHECKS)}, or your own as module:function."
-        )
+        hint = f"Use one of {', '.join(CHECKS)}, or your own as module:function."
+        raise _wrong_option("check", name, "is not a check", hint)
     found = getattr(load_module(module, lambda fault: _wrong_option("check", name, fault)), function, None)
     if not callable(found):
         raise _wrong_option("check", name, f"does not name a function: {module} has no {function!r}")

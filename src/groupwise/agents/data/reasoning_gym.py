@@ -82,9 +82,8 @@ class GymProblems:
                 self.name.removeprefix(PREFIX), seed=random.Random(seed).getrandbits(31), **self.options
             )
         except (TypeError, ValueError, AssertionError) as error:
-            raise ConfigError(
-                f"task.options = {self.options} does not fit {self.name!r}: {error}", field="task.options"
-            ) from error
+            message = f"task.options = {self.options} does not fit {self.name!r}: {error}"
+            raise ConfigError(message, field="task.options") from error
 
 
 @contextmanager

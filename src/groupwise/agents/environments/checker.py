@@ -119,9 +119,8 @@ async def _talk(environment: Environment, task: Task, most_turns: int) -> Heard:
         for turn in range(most_turns):
             transition = await _call(environment.step(_reply(observation, turn)), "step", heard)
             if not isinstance(transition, Transition):
-                raise BrokenPromise(
-                    "not_a_transition", f"step returned {transition!r:.60}, not a Transition", "Return Transition((…))."
-                )
+                hint = "Return Transition((…))."
+                raise BrokenPromise("not_a_transition", f"step returned {transition!r:.60}, not a Transition", hint)
             heard.transitions.append(replace(transition, messages=tuple(transition.messages)))
             if transition.end is not None:
                 break
@@ -187,17 +186,15 @@ def _texts(talks: Sequence[Heard], frame: Frame | None) -> Iterator[Failure]:
     said: list[Any] = [message for talk in talks for message in talk.messages()]
     for message in said:
         if not isinstance(message, Mapping):
-            yield _failure(
-                "not_a_message", f"a message is {message!r:.60}, not a mapping", 'Write {"role": …, "content": …}.'
-            )
+            hint = 'Write {"role": …, "content": …}.'
+            yield _failure("not_a_message", f"a message is {message!r:.60}, not a mapping", hint)
             continue
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             yield _failure("role", f"a message has the role {role!r}", f"Roles are {', '.join(ROLES)}.")
         elif role == "assistant" and message not in _openings(talks):
-            yield _failure(
-                "role", "a message of the environment has the role 'assistant'", "That role belongs to the model."
-            )
+            hint = "That role belongs to the model."
+            yield _failure("role", "a message of the environment has the role 'assistant'", hint)
         if not isinstance(content, str | None):
             kind = type(content).__name__
             yield _failure("not_text", f"a message of {role} has content of type {kind}", "Content is text.")

@@ -45,17 +45,15 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
         for number, task in enumerate((*tasks, *(held_out or ()))):
             goal = task.get("goal") if isinstance(task, Mapping) else None
             if not isinstance(goal, str) or not goal.strip():
-                raise ConfigError(
-                    f"task {number} has no goal: {task!r:.60}", hint='Write it like {"goal": "What is 2 + 2?"}.'
-                )
+                message = f"task {number} has no goal: {task!r:.60}"
+                raise ConfigError(message, hint='Write it like {"goal": "What is 2 + 2?"}.')
         super().__init__(tasks, held_out)
         self.checker, self.max_turns, self.name = checker, max_turns, name
 
     def demonstration(self, task: Mapping[str, Any]) -> tuple[Message, ...]:
         if not isinstance(task.get("demonstration"), str):
-            raise ConfigError(
-                f"the task {task['goal'][:40]!r} has no demonstration to imitate", hint='Add a "demonstration".'
-            )
+            message = f"the task {task['goal'][:40]!r} has no demonstration to imitate"
+            raise ConfigError(message, hint='Add a "demonstration".')
         return ({"role": "assistant", "content": task["demonstration"]},)
 
     async def reset(self, task: Task) -> Observation:
@@ -86,9 +84,8 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
             return verdict
         if isinstance(verdict, bool | int | float):
             return Score(float(verdict))
-        raise ContractError(
-            f"the checker returned {verdict!r:.60}", hint="Return a number or a Score to end, or a text to continue."
-        )
+        message = f"the checker returned {verdict!r:.60}"
+        raise ContractError(message, hint="Return a number or a Score to end, or a text to continue.")
 
 
 class OneTurnScenarios:

@@ -120,9 +120,8 @@ def find_strategy(name: str) -> type[Strategy]:
     # People may know the strategy by the name of its domain.
     near = [DOMAINS[name]] if name in DOMAINS else difflib.get_close_matches(name, _known, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else "Add one with @strategy(name)."
-    raise UnknownStrategy(
-        f"there is no strategy {name!r}; there are {', '.join(known_strategies())}", hint=hint, field="strategy"
-    )
+    message = f"there is no strategy {name!r}; there are {', '.join(known_strategies())}"
+    raise UnknownStrategy(message, hint=hint, field="strategy")
 
 
 def report(state: Strategy) -> dict[str, Any]:

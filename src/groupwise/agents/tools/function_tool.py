@@ -70,9 +70,8 @@ class Tool:
             hint = "Use a letter or _, then up to 63 letters, digits, _ or -, for example with name=…."
             raise ConfigError(f"{self.name!r} is not a valid name for a tool", hint=hint)
         if self.timeout is not None and not self.timeout > 0:
-            raise ConfigError(
-                f"the tool {self.name} has a time limit of {self.timeout!r} s", hint="It must be greater than 0."
-            )
+            message = f"the tool {self.name} has a time limit of {self.timeout!r} s"
+            raise ConfigError(message, hint="It must be greater than 0.")
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], *, name: str = "", timeout: float | None = None) -> Self:
@@ -309,9 +308,8 @@ def _kind(schema: Mapping[str, Any], place: str) -> Any:
     if "const" in schema or "enum" in schema:
         values = schema.get("enum", [schema.get("const")])
         if not values or not all(isinstance(value, str | int | None) for value in values):
-            raise _wrong_schema(
-                place, f"has the values {values!r:.60}; allowed are strings, whole numbers, true, false and null"
-            )
+            problem = f"has the values {values!r:.60}; allowed are strings, whole numbers, true, false and null"
+            raise _wrong_schema(place, problem)
         return Literal[tuple(values)]
     for choice in ("anyOf", "oneOf"):
         if choice in schema:

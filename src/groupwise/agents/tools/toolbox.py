@@ -208,9 +208,8 @@ def _insist_on_sound(box: Toolbox, made: Sequence[Tool]) -> None:
         raise ConfigError(message, hint=f"Pass the method of an object: thing.{loose.name}.")
     for name in ("timeout", "parallel", "longest_result", "most_calls"):
         if not getattr(box, name) > 0:
-            raise ConfigError(
-                f"a toolbox cannot have {name} = {getattr(box, name)!r}", hint="It must be greater than 0."
-            )
+            hint = "It must be greater than 0."
+            raise ConfigError(f"a toolbox cannot have {name} = {getattr(box, name)!r}", hint=hint)
 
 
 class WithTools:

@@ -107,9 +107,8 @@ def _checked_url(url: str) -> str:
     except ValueError:
         sound = False
     if not sound:
-        raise ConfigError(
-            "the judge's base_url is not a valid address", hint="Write it as https://host/v1, or http://host:port/v1."
-        )
+        hint = "Write it as https://host/v1, or http://host:port/v1."
+        raise ConfigError("the judge's base_url is not a valid address", hint=hint)
     if parts.username or parts.password or parts.query or parts.fragment:
         message = "the judge's base_url contains more than an address (a user name, a password or a query)"
         raise ConfigError(message, hint="Pass the key as api_key or in the provider's environment variable.")
@@ -342,6 +341,5 @@ def http_client() -> Any:
     try:
         return importlib.import_module("httpx2")
     except ImportError as error:
-        raise MissingExtra(
-            "a judge needs httpx2, which is not installed", hint="pip install 'groupwise[judge]'"
-        ) from error
+        message = "a judge needs httpx2, which is not installed"
+        raise MissingExtra(message, hint="pip install 'groupwise[judge]'") from error

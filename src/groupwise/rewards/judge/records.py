@@ -103,9 +103,8 @@ def _opened(path: Path) -> sqlite3.Connection:
         file.execute(TABLE)
         file.commit()
     except (sqlite3.Error, OSError) as error:
-        raise StorageError(
-            f"the judge's cache {path} cannot be used: {error}", hint="Delete it, or choose another path."
-        ) from error
+        message = f"the judge's cache {path} cannot be used: {error}"
+        raise StorageError(message, hint="Delete it, or choose another path.") from error
     return file
 
 

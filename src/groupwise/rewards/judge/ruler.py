@@ -95,9 +95,8 @@ class RulerRewardFunction(RewardFunction):
         self.tally = JudgeTally(None if price is None else Price(*price))
 
     def compute_reward(self, turns: Sequence[Message]) -> Any:
-        raise ContractError(
-            "a judge compares the attempts of a group", hint="Use `await judge(task, group)`, or `score_groups`."
-        )
+        message = "a judge compares the attempts of a group"
+        raise ContractError(message, hint="Use `await judge(task, group)`, or `score_groups`.")
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         if not group:

@@ -101,9 +101,8 @@ def preference_of(row: Row) -> Preference:
         better, worse = (RewardTranscript.of([*opening, *_messages("assistant", said)]) for said in (chosen, rejected))
         return Preference(better, worse)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"{row!r:.80} is not a preference", hint="Use (prompt, better, worse) or {prompt, chosen, rejected}."
-        ) from error
+        message = f"{row!r:.80} is not a preference"
+        raise ConfigError(message, hint="Use (prompt, better, worse) or {prompt, chosen, rejected}.") from error
 
 
 def read_preferences(path: Path) -> list[Preference]:
@@ -112,9 +111,8 @@ def read_preferences(path: Path) -> list[Preference]:
         lines = path.read_text("utf8").splitlines()
         return [preference_of(json.loads(line)) for line in lines if line.strip()]
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{path} cannot be read as preferences: {error}", hint='Each line: {"prompt": …, "chosen": …, …}.'
-        ) from error
+        message = f"{path} cannot be read as preferences: {error}"
+        raise ConfigError(message, hint='Each line: {"prompt": …, "chosen": …, …}.') from error
 
 
 def _messages(role: str, said: Any) -> list[Mapping[str, Any]]:

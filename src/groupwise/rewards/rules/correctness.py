@@ -96,9 +96,8 @@ class AnswerReward(RewardFunction):
     def grade(self, text: str, right: str) -> Score:
         wanted = self.read(right)
         if wanted is None:
-            raise ContractError(
-                f"the correct answer {right!r:.60} cannot be read as {self.label}", hint="Correct the task."
-            )
+            message = f"the correct answer {right!r:.60} cannot be read as {self.label}"
+            raise ContractError(message, hint="Correct the task.")
         answer = self.read(text)
         correct = answer is not None and self.same(answer, wanted)
         return Score(float(correct), {"correct": float(correct), "format": float(answer is not None)})
