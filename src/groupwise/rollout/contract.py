@@ -94,8 +94,8 @@ def check_observations(env: VectorEnvironment, obs: Any, count: int) -> Array:
 
 def check_step(env: VectorEnvironment, answer: Any, count: int) -> Step:
     if not isinstance(answer, tuple) or len(answer) != 4:
-        message = "step must return (obs, rewards, terminated, truncated)"
-        raise broken(env, message, answer, "Leave out Gymnasium's fifth value, `info`.")
+        rule = "step must return (obs, rewards, terminated, truncated)"
+        raise broken(env, rule, answer, "Leave out Gymnasium's fifth value, `info`.")
     obs, rewards, terminated, truncated = answer
     check_observations(env, obs, count)
     if not isinstance(rewards, np.ndarray) or rewards.shape != (count,) or rewards.dtype.kind not in "fiu":

@@ -57,7 +57,6 @@ def collect_groups(
         for group, task in zip(groups, tasks, strict=True)
         for member in range(group_size)
     ]
-
     space = action_space_of(env)
 
     def sample(obs: Array, *mask: Array) -> tuple[Array, Array]:
@@ -78,7 +77,6 @@ def evaluate_greedy(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Returns and lengths of one greedy episode per seed; a return is NaN if the environment failed."""
     check_sizes(env)
-
     space = action_space_of(env)
 
     def best(obs: Array, *mask: Array) -> tuple[Array, Array]:

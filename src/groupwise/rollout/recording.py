@@ -23,9 +23,7 @@ class Tape:
 
     def __init__(self, env: VectorEnvironment, count: int) -> None:
         rows = min(env.max_steps, FIRST_ROWS)
-        self.env = env
-        self.count = count
-        self.steps = 0
+        self.env, self.count, self.steps = env, count, 0
         self.obs = np.empty((rows + 1, count, env.observation_size), np.float32)
         space = action_space_of(env)
         self.actions = np.empty((rows, count, *space.shape), np.float32 if isinstance(space, Box) else np.int64)
@@ -56,7 +54,9 @@ class Tape:
         obs, rewards, terminated, truncated = check_step(self.env, answer, self.count)
         step = self.steps
         if step == len(self.actions):
-            self._grow()
+            rows = min(step, self.env.max_steps - step)
+            for name in ("obs", "actions", "logp", "rewards"):
+                setattr(self, name, _longer(getattr(self, name), rows))
         self.obs[step + 1] = obs
         self.actions[step] = actions
         self.logp[step] = logp
@@ -148,13 +148,6 @@ class Tape:
         seen = f"observation {obs.tolist()!s:.80}, reward {reward}"
         hint = "Observations (as float32) and rewards must be finite: look for a division by 0 or an overflow."
         return Failure("environment", "not_finite", f"{name_of(self.env)}, step {self.steps}: {seen}", hint)
-
-    def _grow(self) -> None:
-        rows = min(len(self.actions), self.env.max_steps - len(self.actions))
-        self.obs = _longer(self.obs, rows)
-        self.actions = _longer(self.actions, rows)
-        self.logp = _longer(self.logp, rows)
-        self.rewards = _longer(self.rewards, rows)
 
 
 def _longer(table: Array, rows: int) -> Array:

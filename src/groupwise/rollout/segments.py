@@ -22,13 +22,11 @@ class SeparateEnvironments:
     """One environment per copy: slower than one for all, but it works for any that keeps the contract."""
 
     def __init__(self, make: Callable[[], VectorEnvironment], first: VectorEnvironment | None = None) -> None:
-        self._make = make
-        self._members = [first or make()]
-        self.name = contract.name_of(self._members[0])
-        self.observation_size = self._members[0].observation_size
-        self.action_count = self._members[0].action_count
-        self.max_steps = self._members[0].max_steps
-        self.action_space = contract.action_space_of(self._members[0])
+        first = first or make()
+        self._make, self._members = make, [first]
+        self.name, self.action_space = contract.name_of(first), contract.action_space_of(first)
+        self.observation_size, self.action_count = first.observation_size, first.action_count
+        self.max_steps = first.max_steps
 
     def reset(self, seeds: Sequence[int]) -> Array:
         self._members += [self._make() for _ in range(len(seeds) - len(self._members))]
@@ -43,9 +41,7 @@ class SeparateEnvironments:
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
         count = len(self._obs)
         answers = [env.step(actions[n : n + 1]) for n, env in enumerate(self._members[:count])]
-        self._obs, rewards, terminated, truncated = (
-            np.concatenate(column) for column in zip(*answers, strict=True)
-        )  # fmt: skip
+        self._obs, rewards, terminated, truncated = map(np.concatenate, zip(*answers, strict=True))
         return self._obs.copy(), rewards, terminated, truncated
 
     def action_mask(self) -> Array | None:
@@ -104,10 +100,8 @@ class EnvironmentCopies:
 
     def __init__(self, environment: RestartingEnvironment, count: int, make_task: MakeTask, seed: int) -> None:
         contract.check_sizes(environment)
-        self.environment = environment
-        self.space = contract.action_space_of(environment)
-        self.count = count
-        self.make_task = make_task
+        self.environment, self.space = environment, contract.action_space_of(environment)
+        self.count, self.make_task = count, make_task
         self.episodes = 0
         self.rng = np.random.default_rng([seed, 1])
         self.under_way: list[Task] = []
@@ -142,12 +136,10 @@ class EnvironmentCopies:
             seen.append(obs)
             played.append((actions, logp, rewards, terminated, truncated))
         actions, logp, rewards, terminated, truncated = (np.stack(column) for column in zip(*played, strict=True))
-        allowed = np.stack(masks) if masks else None
+        obs, allowed = np.stack(seen), np.stack(masks) if masks else None
         # The empty slice gives the shape [0, D] when no episode was cut off.
         cut_obs = np.concatenate([*cut, self.obs[:0]])
-        return RolloutSegment(
-            np.stack(seen), actions, logp, rewards, terminated, truncated, allowed, cut_obs, tuple(episodes)
-        )  # fmt: skip
+        return RolloutSegment(obs, actions, logp, rewards, terminated, truncated, allowed, cut_obs, tuple(episodes))
 
     def _forget_finished(self) -> None:
         oldest = int(self.began.min())  # actions before it belong to episodes that have ended
@@ -155,8 +147,7 @@ class EnvironmentCopies:
         self.began -= oldest
 
     def _reset(self) -> Array:
-        obs = contract.ask(self.environment, "reset", [task.seed for task in self.under_way])
-        return self._seen(obs)
+        return self._seen(contract.ask(self.environment, "reset", [task.seed for task in self.under_way]))
 
     def _seen(self, obs: Array) -> Array:
         checked = contract.check_observations(self.environment, obs, self.count)
@@ -176,11 +167,9 @@ class EnvironmentCopies:
         if not sound.all():
             copy = int(np.argmin(sound))
             shown = ", ".join(f"{number:.3g}" for number in obs[copy][:6]) + ", …" * (obs.shape[1] > 6)
-            raise ContractError(
-                f"{contract.name_of(self.environment)} returned the observation [{shown}] and the "
-                f"reward {rewards[copy]:g}; both must be finite",
-                hint="Look for a division by 0 or an overflow in the environment.",
-            )
+            returned = f"the observation [{shown}] and the reward {rewards[copy]:g}; both must be finite"
+            hint = "Look for a division by 0 or an overflow in the environment."
+            raise ContractError(f"{contract.name_of(self.environment)} returned {returned}", hint=hint)
 
     def _episode(self, copy: np.intp, terminated: bool) -> Episode:
         end = End.FINISHED if terminated else End.TRUNCATED

@@ -120,14 +120,9 @@ class MultiTurnAgent(Agent):
         system = self.config.system_prompt
         # 56 bits, well below LARGEST_SEED.
         own = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]) if seed is None else seed
-        context = ConversationContext(
-            name,
-            user_id,
-            strategy=chosen,
-            state=report(find_strategy(chosen)()) if chosen else {},
-            messages=(self.frame.plain({"role": "system", "content": system}),) if system else (),
-            seed=own,
-        )
+        state = report(find_strategy(chosen)()) if chosen else {}
+        opening = (self.frame.plain({"role": "system", "content": system}),) if system else ()
+        context = ConversationContext(name, user_id, chosen, state, opening, own)
         return await asyncio.to_thread(self.store.create, context)
 
     async def context(self, conversation_id: str) -> ConversationContext:
@@ -158,9 +153,8 @@ class MultiTurnAgent(Agent):
 
     async def summarise(self, messages: Sequence[Message], room: int) -> str:
         """Return the model's own summary of some messages, in at most `room` tokens."""
-        params = replace(
-            self.config.sampling_params(), temperature=0.0, max_new_tokens=max(1, min(room, self._reserve))
-        )
+        most = max(1, min(room, self._reserve))
+        params = replace(self.config.sampling_params(), temperature=0.0, max_new_tokens=most)
         text = "\n".join(f"{m['role']}: {m.get('content') or ''}" for m in messages)
 
         def asked(limit: int) -> list[int]:
@@ -274,19 +268,13 @@ class MultiTurnAgent(Agent):
         messages = turns.current(context.messages, self.frame.defused)
         newest = max(n for n, message in enumerate(messages) if message["role"] == "user")
         # System prompt and newest question are never shortened.
-        least = self._count(
-            [m for m in messages[:newest] if m["role"] == "system" and "name" not in m] + [messages[newest]]
-        )
+        system = [m for m in messages[:newest] if m["role"] == "system" and "name" not in m]
+        least, most = self._count([*system, messages[newest]]), self.engine.max_length
         if least > self._limit:
-            raise ContextFull(
-                f"this message alone needs {least} tokens, but the model's context is {self.engine.max_length} tokens "
-                "including the answer",
-                hint="Send a shorter message.",
-            )
-        budget = self._limit * 3 // 5
-        return await compress(
-            messages, self._limit if least > budget else budget, self._count, summarise=self._summarise
-        )  # fmt: skip
+            room = f"the model's context is {most} tokens including the answer"
+            raise ContextFull(f"this message alone needs {least} tokens, but {room}", hint="Send a shorter message.")
+        budget = self._limit * 3 // 5 if least <= self._limit * 3 // 5 else self._limit
+        return await compress(messages, budget, self._count, summarise=self._summarise)
 
     def _count(self, messages: Sequence[Message]) -> int:
         return len(self._opening_ids(messages))
