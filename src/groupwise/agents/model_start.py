@@ -78,12 +78,10 @@ def load_start(cfg: TrainingConfig) -> LanguageModel:
             seed=cfg.run.seed,
         )  # fmt: skip
     if settings.quantization is not None:
-        raise ConfigError(
-            f"language.quantization = {settings.quantization!r} needs a plain model, but {cfg.policy.model_name} is a "
-            "run or an adapter",
-            hint="Write it as a model folder first, for example with groupwise export.",
-            field="language.quantization",
-        )
+        wanted, name = f"language.quantization = {settings.quantization!r}", cfg.policy.model_name
+        hint = "Write it as a model folder first, for example with groupwise export."
+        message = f"{wanted} needs a plain model, but {name} is a run or an adapter"
+        raise ConfigError(message, hint=hint, field="language.quantization")
     return prepare(
         _merged_start(start, cfg), device=cfg.policy.device, lora=lora, seed=cfg.run.seed,
         gradient_checkpointing=cfg.policy.gradient_checkpointing,

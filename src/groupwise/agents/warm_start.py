@@ -87,11 +87,9 @@ def check(cfg: TrainingConfig) -> None:
 def build(cfg: TrainingConfig) -> Parts:
     language = load_start(cfg)
     if language.tokenizer.eos_token_id is None:
-        raise ConfigError(
-            f"the tokenizer of '{language.name}' has no end-of-text token, so the model cannot learn to stop",
-            hint="Set tokenizer.eos_token and save the tokenizer again.",
-            field="policy.model_name",
-        )
+        message = f"the tokenizer of '{language.name}' has no end-of-text token, so the model cannot learn to stop"
+        hint = "Set tokenizer.eos_token and save the tokenizer again."
+        raise ConfigError(message, hint=hint, field="policy.model_name")
     policy = LanguagePolicy(language.model, seed=cfg.run.seed)
     engine = Engine(language.model, language.tokenizer)
     make = _of_scenarios if names_scenarios(cfg.task) else _of_problems

@@ -10,8 +10,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -143,8 +142,12 @@ class GRPOTrainer:
         if not self.cfg.policy.use_reference_model:
             message = "a loss with a KL term needs a reference model"
             raise ConfigError(message, hint="Use TrainingConfig(use_reference_model=True, …).")
-        with _weighted(self._learner, beta):
+        learner, usual = self._learner, self._learner.kl_coef
+        learner.kl_coef = beta
+        try:
             return self.compute_grpo_loss(groups)
+        finally:
+            learner.kl_coef = usual
 
     async def training_step(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
         """Learn from the groups, with all epochs of one step, and return the metrics."""
@@ -291,12 +294,3 @@ def train(
     loop.close()
     trainer.run()
     return trainer
-
-
-@contextmanager
-def _weighted(learner: Learner, beta: float) -> Iterator[None]:
-    before, learner.kl_coef = learner.kl_coef, beta
-    try:
-        yield
-    finally:
-        learner.kl_coef = before

@@ -56,7 +56,9 @@ class MultiObjectiveRewardFunction(RewardFunction):
     ) -> None:
         super().__init__(weight, name or "multi_objective")
         if normalization_method not in COMBINATIONS:
-            raise _unknown_method(normalization_method)
+            near = difflib.get_close_matches(str(normalization_method), COMBINATIONS, 1)
+            hint = (f"Did you mean {near[0]!r}? " if near else "") + f"One of {', '.join(COMBINATIONS)}."
+            raise ConfigError(f"normalization_method = {normalization_method!r} is unknown", hint=hint)
         given = heuristic_components() if components is None else list(components)
         self.normalization_method = normalization_method
         self.components = dict(zip(_names(given), map(as_reward, given), strict=True))
@@ -175,12 +177,6 @@ def _names(components: Sequence[Any]) -> list[str]:
         own = str(getattr(component, "name", None) or getattr(component, "__name__", type(component).__name__))
         names.append(own if own not in names else next(f"{own}_{n}" for n in count(2) if f"{own}_{n}" not in names))
     return names
-
-
-def _unknown_method(method: object) -> ConfigError:
-    near = difflib.get_close_matches(str(method), COMBINATIONS, 1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    return ConfigError(f"normalization_method = {method!r} is unknown", hint=f"{hint}One of {', '.join(COMBINATIONS)}.")
 
 
 Expected = str | Sequence[str] | None

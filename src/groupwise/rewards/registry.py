@@ -76,11 +76,9 @@ def find_reward(settings: RewardSettings) -> Reward | None:
     """The reward that the settings name; None if they name none, so that the task's own score counts."""
     if settings.name is None:
         if settings.options:
-            raise ConfigError(
-                f"reward.options = {dict(settings.options)} is set, but reward.name is not",
-                hint="Set reward.name to the reward that takes these options.",
-                field="reward.name",
-            )
+            message = f"reward.options = {dict(settings.options)} is set, but reward.name is not"
+            hint = "Set reward.name to the reward that takes these options."
+            raise ConfigError(message, hint=hint, field="reward.name")
         return None
     return make_reward(settings.name, settings.options)
 

@@ -179,11 +179,9 @@ def rollout_for(scenarios: Scenarios, critic: bool = False) -> tuple[type[Conver
     if not isinstance(scenarios, RolloutScenarios):
         return Conversations, scenarios.make, rows_of_tokens
     if critic:
-        raise ConfigError(
-            "a critic cannot be trained on a rollout function, because one attempt may be several separate texts",
-            hint='Use an estimator without a critic, such as "outcome".',
-            field="advantage.estimator",
-        )
+        message = "a critic cannot be trained on a rollout function, because one attempt may be several separate texts"
+        hint = 'Use an estimator without a critic, such as "outcome".'
+        raise ConfigError(message, hint=hint, field="advantage.estimator")
     return CustomRollouts, scenarios.rollout, rows_of_segments
 
 

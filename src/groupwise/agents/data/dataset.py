@@ -221,11 +221,9 @@ class DataProblems(Epochs[Problem]):
 
     def demonstration(self, problem: Problem) -> str:
         if problem.demonstration is None:
-            raise ConfigError(
-                f"the data {self.name!r} has no demonstrations to imitate ({problem.place})",
-                hint="Name their column, for example --set task.options.demonstration=answer.",
-                field="task.options",
-            )
+            message = f"the data {self.name!r} has no demonstrations to imitate ({problem.place})"
+            hint = "Name their column, for example --set task.options.demonstration=answer."
+            raise ConfigError(message, hint=hint, field="task.options")
         return problem.demonstration
 
     def _problem(self, row: DataRow) -> Problem:

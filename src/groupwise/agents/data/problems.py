@@ -145,11 +145,9 @@ class VerifiableTask:
         size = self.size
         for name, value in options.items():
             if name != size.unit or type(value) is not int or not size.least <= value <= size.most:
-                raise ConfigError(
-                    f"task.options.{name} = {value!r} does not fit the task {self.name!r}",
-                    hint=f"Its option is {size.unit}, a whole number from {size.least} to {size.most}.",
-                    field="task.options",
-                )
+                message = f"task.options.{name} = {value!r} does not fit the task {self.name!r}"
+                hint = f"Its option is {size.unit}, a whole number from {size.least} to {size.most}."
+                raise ConfigError(message, hint=hint, field="task.options")
             size = replace(size, value=value)
         return replace(self, size=size)
 

@@ -184,6 +184,7 @@ async def _watch(heard: Heard) -> None:
 def _texts(talks: Sequence[Heard], frame: Frame | None) -> Iterator[Failure]:
     special = tuple(frame.special) if frame is not None else SPECIAL
     said: list[Any] = [message for talk in talks for message in talk.messages()]
+    openings = [message for talk in talks if talk.observation is not None for message in talk.observation.messages]
     for message in said:
         if not isinstance(message, Mapping):
             hint = 'Write {"role": …, "content": …}.'
@@ -192,7 +193,7 @@ def _texts(talks: Sequence[Heard], frame: Frame | None) -> Iterator[Failure]:
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             yield _failure("role", f"a message has the role {role!r}", f"Roles are {', '.join(ROLES)}.")
-        elif role == "assistant" and message not in _openings(talks):
+        elif role == "assistant" and message not in openings:
             hint = "That role belongs to the model."
             yield _failure("role", "a message of the environment has the role 'assistant'", hint)
         if not isinstance(content, str | None):
@@ -201,10 +202,6 @@ def _texts(talks: Sequence[Heard], frame: Frame | None) -> Iterator[Failure]:
         token = next((token for token in special if isinstance(content, str) and token in content), None)
         if token is not None:
             yield _failure("special_token", f"a message contains {token!r}, which delimits turns", "Rephrase it.")
-
-
-def _openings(talks: Sequence[Heard]) -> list[Message]:
-    return [message for talk in talks if talk.observation is not None for message in talk.observation.messages]
 
 
 def _numbers(talks: Sequence[Heard]) -> Iterator[Failure]:
@@ -239,21 +236,17 @@ def _stalls(first: Sequence[Heard], again: Sequence[Heard]) -> Iterator[Failure]
     """Report only what stalls both times, because the machine itself may stall once."""
     worst = max(min(one.stall, other.stall) for one, other in zip(first, again, strict=True))
     if worst > STALL:
-        yield _failure(
-            "blocking",
-            f"one call blocked the event loop, and so all other conversations, for {worst:.2f} s",
-            "Await slow work, run it in a thread (asyncio.to_thread), or run the environment in InProcesses.",
-        )
+        message = f"one call blocked the event loop, and so all other conversations, for {worst:.2f} s"
+        hint = "Await slow work, run it in a thread (asyncio.to_thread), or run the environment in InProcesses."
+        yield _failure("blocking", message, hint)
 
 
 def _reproducible(first: Sequence[Heard], again: Sequence[Heard]) -> Iterator[Failure]:
     for one, other in zip(first, again, strict=True):
         if one.as_seen() != other.as_seen():
-            yield _failure(
-                "reproducible",
-                f"the same task and replies led to a different conversation: {_difference(one, other)}",
-                "Seed all randomness from task.seed in reset, and do not depend on the clock.",
-            )
+            message = f"the same task and replies led to a different conversation: {_difference(one, other)}"
+            hint = "Seed all randomness from task.seed in reset, and do not depend on the clock."
+            yield _failure("reproducible", message, hint)
 
 
 async def _separate(
@@ -277,11 +270,9 @@ async def _separate(
 def _tasks(tasks: Sequence[Task], before: Sequence[Any]) -> Iterator[Failure]:
     for task, payload in zip(tasks, before, strict=True):
         if payload is not UNKNOWN and payload != task.payload:
-            yield _failure(
-                "changes_task",
-                f"a conversation changed its task's payload from {payload!r:.60} to {task.payload!r:.60}",
-                "All members of a group get the same payload: copy what you change.",
-            )
+            message = f"a conversation changed its task's payload from {payload!r:.60} to {task.payload!r:.60}"
+            hint = "All members of a group get the same payload: copy what you change."
+            yield _failure("changes_task", message, hint)
 
 
 def _copied(task: Task) -> Any:

@@ -245,13 +245,9 @@ class JudgeEndpoint:
     def _insist_on_key(self) -> None:
         missing, url = self.address.missing, self.address.url
         if missing:
-            raise EndpointError(
-                "no_key",
-                f"{missing} is not set, so {url} would reject the {self.role} {self.address.model}",
-                hint=f"Set {missing}, or choose a {self.role} that needs no key: local/…, or base_url.",
-                again=False,
-                ill=False,
-            )
+            message = f"{missing} is not set, so {url} would reject the {self.role} {self.address.model}"
+            hint = f"Set {missing}, or choose a {self.role} that needs no key: local/…, or base_url."
+            raise EndpointError("no_key", message, hint=hint, again=False, ill=False)
 
     def _refused(self, status: int, headers: Mapping[str, str], text: str) -> EndpointError:
         said, code = _complaint(text)

@@ -60,7 +60,13 @@ class JudgeCache:
         text = json.dumps(value)
         with self._lock:
             self._remember(key, text)
-            self._write(key, text)
+            if self._file is None:
+                return
+            try:
+                with self._file:
+                    self._file.execute("INSERT OR REPLACE INTO answers (key, value) VALUES (?, ?)", (key, text))
+            except sqlite3.Error:
+                self.troubles += 1
 
     def close(self) -> None:
         with self._lock:
@@ -83,15 +89,6 @@ class JudgeCache:
             self.troubles += 1
             return None
         return str(row[0]) if row else None
-
-    def _write(self, key: str, text: str) -> None:
-        if self._file is None:
-            return
-        try:
-            with self._file:
-                self._file.execute("INSERT OR REPLACE INTO answers (key, value) VALUES (?, ?)", (key, text))
-        except sqlite3.Error:
-            self.troubles += 1
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -124,14 +121,9 @@ class JudgeRecord:
                 raise StorageError(f"the judge's record {path} cannot be written: {error}") from error
 
     def call(
-        self,
-        key: str,
-        number: int,
-        asked: JudgeQuestion,
-        reply: JudgeReply | None,
-        error: EndpointError | None,
+        self, key: str, number: int, asked: JudgeQuestion, reply: JudgeReply | None, error: EndpointError | None,
         seconds: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """One exchange with the server."""
         self._add(
             {"kind": "call", "key": key, "try": number, "model": self.address.model, "url": self.address.url},

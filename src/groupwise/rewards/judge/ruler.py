@@ -164,14 +164,10 @@ class RulerRewardFunction(RewardFunction):
     def _insist_on_length(self, asked: JudgeQuestion) -> None:
         tokens = prompt.estimated_tokens(asked)
         if tokens > self.max_prompt_tokens:
-            raise EndpointError(
-                "too_long",
-                f"judging {len(asked.names)} attempts would take about {tokens} tokens; the limit is "
-                f"{self.max_prompt_tokens}",
-                hint="Raise max_prompt_tokens if the judge can read that much, or use smaller groups or attempts.",
-                again=False,
-                ill=False,
-            )
+            size = f"about {tokens} tokens; the limit is {self.max_prompt_tokens}"
+            message = f"judging {len(asked.names)} attempts would take {size}"
+            hint = "Raise max_prompt_tokens if the judge can read that much, or use smaller groups or attempts."
+            raise EndpointError("too_long", message, hint=hint, again=False, ill=False)
 
     def metrics(self) -> Metrics:
         lost = self.cache.troubles + self.record.lost
