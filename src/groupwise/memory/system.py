@@ -7,9 +7,10 @@ from typing import Any, Self, TypeAlias
 
 from groupwise.config import MemorySettings
 from groupwise.errors import ConfigError
-from groupwise.memory import contexts, patterns
+from groupwise.memory.contexts import KIND as CONTEXTS
 from groupwise.memory.contexts import Context, ContextualMemory
 from groupwise.memory.experiences import Experience, ExperienceMemory
+from groupwise.memory.patterns import KIND as PATTERNS
 from groupwise.memory.patterns import Instantiate, Pattern, PatternMemory, Recall
 from groupwise.memory.store import PATIENCE, Schema, Store
 from groupwise.memory.vectors import Decay, Direction, direction
@@ -92,7 +93,7 @@ class MemorySystem:
             self.patterns = PatternMemory(self.store, settings.pattern_memory_size, decay, self._schema, instantiate)
             self.contexts = ContextualMemory(self.store, self._schema)
             self.hits = Hits(self.store)
-            self.ignored = sum(self._schema.ignored(self.store, kind) for kind in (patterns.KIND, contexts.KIND))
+            self.ignored = sum(self._schema.ignored(self.store, kind) for kind in (PATTERNS, CONTEXTS))
             if self.ignored:
                 self.store.notice(
                     f"{path} contains {self.ignored} patterns and contexts with other features than these {width}, "
