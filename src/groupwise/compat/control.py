@@ -53,10 +53,8 @@ class GRPO:
         policy: MLPPolicy | None = None,
         **ppo_kwargs: Any,
     ) -> None:
-        grouping = {
-            "group_strategy": group_strategy, "n_groups": n_groups, "group_weight_method": group_weight_method,
-        }  # fmt: skip
-        self.cfg = TrainingConfig(**{**DEFAULTS, **ppo_kwargs, **grouping})
+        grouping = {"group_strategy": group_strategy, "group_weight_method": group_weight_method}
+        self.cfg = TrainingConfig(**{**DEFAULTS, **ppo_kwargs, **grouping, "n_groups": n_groups})
         refuse_sequence_losses(self.cfg)
         self.policy = policy
         self.metrics: dict[str, float | None] = {}

@@ -131,9 +131,8 @@ class Store:
         """Add a record and return its id, which is larger than all others."""
         blob = None if features is None else features.tobytes()
         with self.transaction() as link:
-            made = link.execute(
-                "INSERT INTO records (kind, seq, body, features) VALUES (?, ?, ?, ?)", (kind, self.now, body, blob)
-            )
+            query = "INSERT INTO records (kind, seq, body, features) VALUES (?, ?, ?, ?)"
+            made = link.execute(query, (kind, self.now, body, blob))
             assert made.lastrowid is not None
             self.change(made.lastrowid, state)
         return made.lastrowid
@@ -141,9 +140,8 @@ class Store:
     def change(self, record: int, state: Any) -> None:
         """Set a record's state from this generation on."""
         with self.transaction() as link:
-            link.execute(
-                "INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (record, self.now, to_text(state, "a state"))
-            )
+            row = (record, self.now, to_text(state, "a state"))
+            link.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", row)
 
     def remove(self, record: int) -> None:
         with self.transaction() as link:

@@ -101,10 +101,9 @@ class DialogueDatabase:
         """Return the nearest dialogues, nearest first. BM25 only finds those that share a word with the query."""
         scores = self._by_words(query) if self.embed is None else self._by_meaning(query)
         best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:count]
+        query = "SELECT messages FROM dialogues WHERE id = ?"
         with self.database.transaction(write=False) as link:
-            rows = [
-                link.execute("SELECT messages FROM dialogues WHERE id = ?", (number,)).fetchone() for number, _ in best
-            ]
+            rows = [link.execute(query, (number,)).fetchone() for number, _ in best]
         return [Dialogue(n, tuple(json.loads(row[0])), s) for (n, s), row in zip(best, rows, strict=True) if row]
 
     def close(self) -> None:
@@ -112,13 +111,12 @@ class DialogueDatabase:
 
     def _by_words(self, query: str) -> dict[int, float]:
         scores: dict[int, float] = defaultdict(float)
+        query = "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?"
         with self.database.transaction(write=False) as link:
             total, mean = link.execute("SELECT count(*), avg(length) FROM dialogues").fetchone()
             # Sorted, so that sums do not depend on the hash order of a set.
             for word in sorted({*_words(query)}):
-                rows = link.execute(
-                    "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?", (word,)
-                ).fetchall()
+                rows = link.execute(query, (word,)).fetchall()
                 for number, times, length in rows:
                     scores[number] += bm25(times, length, len(rows), total, mean)
         return scores
@@ -182,11 +180,8 @@ def sentence_embedder(model_name: str = "sentence-transformers/all-MiniLM-L6-v2"
 
 def _insert(link: sqlite3.Connection, messages: Sequence[Message], vector: NDArray[np.float32] | None) -> int:
     counts = Counter(_words(_text(messages)))
-    row = (
-        json.dumps([dict(message) for message in messages]),
-        counts.total(),
-        vector.tobytes() if vector is not None else None,
-    )
+    blob = vector.tobytes() if vector is not None else None
+    row = (json.dumps([dict(message) for message in messages]), counts.total(), blob)
     number = link.execute("INSERT INTO dialogues (messages, length, vector) VALUES (?, ?, ?)", row).lastrowid
     assert number is not None
     link.executemany("INSERT INTO words VALUES (?, ?, ?)", [(word, number, times) for word, times in counts.items()])

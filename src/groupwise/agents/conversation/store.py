@@ -104,10 +104,8 @@ class ConversationStore:
             with self.database.transaction() as link:
                 row = {**_changing(new), "id": new.conversation_id, "user_id": new.user_id, "seed": new.seed}
                 row |= {"version": 1, "created": now, "updated": now}
-                link.execute(
-                    f"INSERT INTO conversations ({', '.join(row)}) VALUES ({', '.join(':' + name for name in row)})",
-                    row,
-                )
+                places = ", ".join(f":{name}" for name in row)
+                link.execute(f"INSERT INTO conversations ({', '.join(row)}) VALUES ({places})", row)
                 _append(link, new, 0)
         except sqlite3.IntegrityError:
             message = f"conversation {new.conversation_id!r} already exists"
@@ -116,11 +114,10 @@ class ConversationStore:
 
     def load(self, conversation_id: str) -> ConversationContext:
         """Return the conversation as it was last stored."""
+        query = "SELECT body FROM messages WHERE conversation = ? ORDER BY number"
         with self.database.transaction(write=False) as link:
             found = link.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,)).fetchone()
-            bodies = link.execute(
-                "SELECT body FROM messages WHERE conversation = ? ORDER BY number", (conversation_id,)
-            ).fetchall()
+            bodies = link.execute(query, (conversation_id,)).fetchall()
         if found is None:
             message = f"there is no conversation {conversation_id!r}"
             raise ConversationNotFound(message, hint="start_conversation creates one and returns its id.")
@@ -157,11 +154,9 @@ class ConversationStore:
 
     def of_user(self, user_id: str) -> list[str]:
         """Return the ids of a user's conversations, newest first."""
+        query = "SELECT id FROM conversations WHERE user_id = ? ORDER BY updated DESC, rowid DESC"
         with self.database.transaction(write=False) as link:
-            rows = link.execute(
-                "SELECT id FROM conversations WHERE user_id = ? ORDER BY updated DESC, rowid DESC", (user_id,)
-            )
-            return [row[0] for row in rows.fetchall()]
+            return [row[0] for row in link.execute(query, (user_id,)).fetchall()]
 
     def close(self) -> None:
         self.database.close()

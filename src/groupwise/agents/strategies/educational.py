@@ -79,9 +79,8 @@ class Educational:
         if NEWCOMER.within(text):
             return replace(new, mode="explain", asked=False)._at(min(self.ability, 0.2))
         if CONFUSED.within(text):
-            return replace(new, mode="simplify", asked=False, answered=False, streak=min(0, self.streak) - 1)._moved(
-                -0.15
-            )
+            streak = min(0, self.streak) - 1
+            return replace(new, mode="simplify", asked=False, answered=False, streak=streak)._moved(-0.15)
         if VERSED.within(text):
             return replace(new, mode="explain", asked=False)._at(max(self.ability, 0.6))._moved(0.1)
         if UNDERSTOOD.within(text):

@@ -265,9 +265,8 @@ class JudgeEndpoint:
             choice, usage = answer["choices"][0], answer.get("usage") or {}
             content, finish = choice["message"]["content"], choice.get("finish_reason")
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-            raise self._error(
-                "malformed", f"the answer is not a chat completion: {text[:QUOTED]!r}", again=True
-            ) from None
+            said = f"the answer is not a chat completion: {text[:QUOTED]!r}"
+            raise self._error("malformed", said, again=True) from None
         if not isinstance(content, str):
             raise self._error("malformed", "the answer has no text", again=True)
         counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]

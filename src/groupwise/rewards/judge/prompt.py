@@ -63,9 +63,8 @@ def split_shared(talks: Sequence[Talk]) -> tuple[Talk, list[Talk]]:
     In a single conversation, everything before the assistant's first turn counts as shared.
     """
     if len(talks) == 1:
-        most = next(
-            (n for n, line in enumerate(talks[0]) if line.startswith('{"role": "assistant"')), len(talks[0]) - 1
-        )
+        spoken = (n for n, line in enumerate(talks[0]) if line.startswith('{"role": "assistant"'))
+        most = next(spoken, len(talks[0]) - 1)
     else:
         # At least the last turn of every conversation stays with its attempt.
         most = min(len(talk) for talk in talks) - 1
@@ -83,15 +82,13 @@ def question(rubric: Rubric, talks: Sequence[Talk], rng: random.Random) -> Judge
     order = rng.sample(range(len(talks)), len(talks))
     attempts = [f'<attempt id="{names[n]}">\n{_lines(rests[n])}\n</attempt>' for n in order]
     example = json.dumps({"id": "its id", "reason": "one short sentence", **dict.fromkeys(rubric.names, 0.5)})
-    text = "\n\n".join(
-        [
-            f"<rubric>\n{rubric.text()}\n</rubric>",
-            f"What all attempts share:\n<shared>\n{_lines(shared)}\n</shared>",
-            *attempts,
-            f'Score each of the {len(talks)} attempts once: {{"scores": [{example}, …]}}',
-        ]
-    )
-    messages = ({"role": "system", "content": SYSTEM}, {"role": "user", "content": text})
+    asked = [
+        f"<rubric>\n{rubric.text()}\n</rubric>",
+        f"What all attempts share:\n<shared>\n{_lines(shared)}\n</shared>",
+        *attempts,
+        f'Score each of the {len(talks)} attempts once: {{"scores": [{example}, …]}}',
+    ]
+    messages = ({"role": "system", "content": SYSTEM}, {"role": "user", "content": "\n\n".join(asked)})
     return JudgeQuestion(messages, _schema(rubric, names), names)
 
 

@@ -94,9 +94,8 @@ def preference_of(row: Row) -> Preference:
     if isinstance(row, Preference):
         return row
     try:
-        prompt, chosen, rejected = (
-            (row.get("prompt", ""), row["chosen"], row["rejected"]) if isinstance(row, Mapping) else row
-        )
+        fields = (row.get("prompt", ""), row["chosen"], row["rejected"]) if isinstance(row, Mapping) else row
+        prompt, chosen, rejected = fields
         opening = _messages("user", prompt)
         better, worse = (RewardTranscript.of([*opening, *_messages("assistant", said)]) for said in (chosen, rejected))
         return Preference(better, worse)
