@@ -176,5 +176,5 @@ class _Scores:
 
     def _attempt(self, number: int, place: int, text: str) -> Trajectory:
         said = attempt_of([*self.prompts[number], {"role": "assistant", "content": text}])
-        names = {"id": f"g{number}/m{place}", "task_id": self.tasks[number].id, "group_id": f"g{number}"}
-        return replace(said, **names, meta={**said.meta, "text": text})
+        group, meta = f"g{number}", {**said.meta, "text": text}
+        return replace(said, id=f"{group}/m{place}", task_id=self.tasks[number].id, group_id=group, meta=meta)

@@ -193,4 +193,5 @@ class PatternMemory:
         self._by_text: dict[str, list[int]] = {}
         for record in self._store.read(self._schema.kind(KIND)):
             assert record.features is not None
-            self._hold(Pattern(record.id, record.features, record.body, *record.state, maker=self._maker))
+            successes, uses, weight, used = record.state
+            self._hold(Pattern(record.id, record.features, record.body, successes, uses, weight, used, self._maker))
