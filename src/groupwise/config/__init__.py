@@ -32,27 +32,8 @@ from groupwise.config.setting_names import TrainingProfile
 from groupwise.config.training_config import TrainingConfig, check_settings
 
 __all__ = [
-    "AdvantageSettings",
-    "Finding",
-    "GroupingSettings",
-    "LanguageSettings",
-    "LossSettings",
-    "MemorySettings",
-    "OptimSettings",
-    "PolicySettings",
-    "RewardSettings",
-    "RolloutSettings",
-    "RunSettings",
-    "SamplingSettings",
-    "ScoringSettings",
-    "Section",
-    "TaskSettings",
-    "TrainingConfig",
-    "TrainingProfile",
-    "TrainingSettings",
-    "apply_overrides",
-    "check_config",
-    "check_settings",
-    "load_config",
-    "setting",
-]
+    "AdvantageSettings", "Finding", "GroupingSettings", "LanguageSettings", "LossSettings", "MemorySettings",
+    "OptimSettings", "PolicySettings", "RewardSettings", "RolloutSettings", "RunSettings", "SamplingSettings",
+    "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile", "TrainingSettings",
+    "apply_overrides", "check_config", "check_settings", "load_config", "setting",
+]  # fmt: skip
