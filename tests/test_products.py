@@ -84,15 +84,15 @@ def test_a_plug_in_is_found_by_its_name(plug_in):
 @pytest.mark.parametrize(
     ("declaration", "rule"),
     [
-        ("PRODUCT = 3", "is a Product, not 3"),
-        (SOUND.replace("'maze'", "'labyrinth'", 1), "under the name of its row, 'maze', not as 'labyrinth'"),
+        ("PRODUCT = 3", "must be a Product, not 3"),
+        (SOUND.replace("'maze'", "'labyrinth'", 1), "must be that of its row, 'maze', not 'labyrinth'"),
         (
             SOUND.replace("')", "', metrics=(Metric(name='a', meaning=''),) * 2)"),
             "'a' is declared several times",
         ),
         (
             SOUND.replace("')", "', metrics=(Metric(name='a', meaning='', better='up'),))"),
-            "'higher', 'lower' or '', and 'a' says 'up'",
+            "metric 'a' must be better 'higher', 'lower' or '', not 'up'",
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_plug_in_that_breaks_a_rule_is_refused_with_the_rule(plug_in, declarat
     plug_in(declaration)
     with pytest.raises(ContractError) as refused:
         find("maze")
-    assert refused.value.message.startswith("the product 'maze' breaks a rule of its border: ")
+    assert refused.value.message.startswith("the product 'maze' breaks a rule for products: ")
     assert rule in refused.value.message
 
 
@@ -115,7 +115,7 @@ def test_a_plug_in_with_a_heavy_declaration_is_refused(plug_in, monkeypatch):
 def test_a_plug_in_that_takes_the_name_of_a_product_is_ignored_with_a_warning(plug_in, caplog):
     plug_in(SOUND, name="control")
     assert products.names() == BUILT_IN
-    assert "a plug-in has a name of its own, and this one is built in" in caplog.text
+    assert "a plug-in needs a name of its own; this one is taken" in caplog.text
     assert find("control").implementation.startswith("groupwise.control")
 
 
@@ -146,7 +146,7 @@ def test_a_plug_in_brings_its_own_section_and_defaults(plug_in):
 @pytest.mark.parametrize(
     ("declaration", "rule"),
     [
-        (declared(sections="(3,)"), "its sections are config.fields.Section classes, and 3 is not"),
+        (declared(sections="(3,)"), "its sections must be config.fields.Section classes, but 3 is not"),
         (SECTION.replace("width", "seed") + declared(sections="(MazeSettings,)"), "new, and 'seed' is taken"),
         (SECTION.replace("MazeS", "LossS") + declared(sections="(LossSettings,)"), "new, and 'loss' is taken"),
         (declared(defaults="{'width': 3}"), "'width' is not one of its settings"),

@@ -71,9 +71,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(
-        f"module 'groupwise' has no attribute {name!r}; names of the documents are in groupwise.compat"
-    )
+    raise AttributeError(f"module 'groupwise' has no attribute {name!r}; compatibility names are in groupwise.compat")
 
 
 def __dir__() -> list[str]:

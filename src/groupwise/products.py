@@ -68,7 +68,7 @@ COMMANDS: Mapping[str, Command] = {
     "chat": Command("groupwise.agents.commands:chat", "Chat with a run's language model.", "[RUN]"),
     "demo": Command("groupwise.agents.commands:demo", "Teach a tiny language model to add, in about two minutes."),
     "export": Command("groupwise.agents.commands:export", "Save a run's language model as a Hugging Face folder."),
-    "sft": Command("groupwise.agents.commands:sft", "Fine-tune a language model on right answers first."),
+    "sft": Command("groupwise.agents.commands:sft", "Fine-tune a language model on correct answers, as a warm start."),
     "design": Command("groupwise.designer.commands:design", "Design a workflow for requirements."),
     "feedback": Command(
         "groupwise.designer.commands:feedback",
@@ -153,7 +153,7 @@ class Product:
         # Parts is known by what it has: importing its class here would import torch.
         parts: Parts = self._module().build(cfg)
         if not hasattr(parts, "policy") or not hasattr(parts, "source"):
-            raise broken_border(self.name, f"build returns training.session.Parts, not {type(parts).__name__}")
+            raise broken_border(self.name, f"build must return training.session.Parts, not {type(parts).__name__}")
         return parts
 
     def report_sections(self, run_dir: Path, cfg: TrainingConfig) -> Sequence[str]:
@@ -214,7 +214,7 @@ def _plug_ins() -> Mapping[str, EntryPoint]:
 
     found = {point.name: point for point in entry_points(group=PLUG_INS)}
     for name in found.keys() & PRODUCTS.keys():
-        logger.warning("%s", broken_border(name, "a plug-in has a name of its own, and this one is built in"))
+        logger.warning("%s", broken_border(name, "a plug-in needs a name of its own; this one is taken"))
     return {name: point for name, point in found.items() if name not in PRODUCTS}
 
 
@@ -225,9 +225,9 @@ def _plugged_in(name: str, point: EntryPoint) -> Product:
     declared = point.load()
     heavy = [module for module in HEAVY if module in sys.modules and module not in before]
     if heavy:
-        raise broken_border(name, f"its declaration {point.module} does not import {heavy[0]}")
+        raise broken_border(name, f"its declaration {point.module} must not import {heavy[0]}")
     if not isinstance(declared, Product):
-        raise broken_border(name, f"its entry point {point.value} is a Product, not {declared!r:.80}")
+        raise broken_border(name, f"its entry point {point.value} must be a Product, not {declared!r:.80}")
     broken = broken_rule(declared, name)
     if broken:
         raise broken_border(name, broken)
@@ -241,18 +241,18 @@ def broken_rule(product: Product, name: str) -> str:
     """
     metrics = [metric.name for metric in product.metrics]
     if product.name != name:
-        return f"it is declared under the name of its row, {name!r}, not as {product.name!r}"
+        return f"its name must be that of its row, {name!r}, not {product.name!r}"
     if len(set(metrics)) < len(metrics):
-        return f"a metric is declared once, and {max(metrics, key=metrics.count)!r} is declared several times"
+        return f"the metric {max(metrics, key=metrics.count)!r} is declared several times"
     for metric in product.metrics:
         if metric.better not in ("higher", "lower", ""):
-            return f"a metric is better 'higher', 'lower' or '', and {metric.name!r} says {metric.better!r}"
+            return f"metric {metric.name!r} must be better 'higher', 'lower' or '', not {metric.better!r}"
     return ""
 
 
 def broken_border(name: str, rule: str) -> ContractError:
     return ContractError(
-        f"the product {name!r} breaks a rule of its border: {rule}",
+        f"the product {name!r} breaks a rule for products: {rule}",
         hint="docs/architecture.md lists the rules under 'A new product'.",
         field="task.product",
     )

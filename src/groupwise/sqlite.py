@@ -75,7 +75,7 @@ class Database:
             # 0 in a file without any table: a new one, and nobody's yet.
             empty = not self._number("schema_version")
         if not empty and found != mark:
-            raise ConfigError(f"{self.path} is an SQLite file, but not one of {self.kind}", hint="Choose another file.")
+            raise ConfigError(f"{self.path} is an SQLite file, but not with {self.kind}", hint="Choose another file.")
         if version > len(steps):
             raise ConfigError(
                 f"{self.path} contains {self.kind} in version {version}, but this Groupwise reads versions up to "

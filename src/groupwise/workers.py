@@ -131,7 +131,7 @@ class Workers:
         if self._closed:
             raise WorkerLost("the worker processes are closed")
         if self.most is not None and self._pool.pending >= self.most:
-            raise WorkersBusy(f"{self.most} requests are under way already", hint="Ask again in a moment.")
+            raise WorkersBusy(f"{self.most} requests are already in progress", hint="Ask again in a moment.")
         try:
             # Here and not in the loop's thread: errors reach the caller, and a large request does not hold up others.
             body = self._encode(request)

@@ -55,8 +55,8 @@ def error_of(settings) -> ConfigError:
         ({"qqqqq": 1}, "qqqqq", "unknown setting 'qqqqq'", "docs/reference/config.md"),
         ({3: 1}, "3", "unknown setting 3", ""),
         ({"loss": {3: 1}}, "loss.3", "unknown setting 3 in section loss", ""),
-        ({"loss": 3}, "loss", "section loss must hold settings, not 3", "for example loss.loss_type"),
-        ({"loss": OptimSettings()}, "loss", "section loss must hold settings, not OptimSettings", ""),
+        ({"loss": 3}, "loss", "section loss must contain settings, not 3", "for example loss.loss_type"),
+        ({"loss": OptimSettings()}, "loss", "section loss must contain settings, not OptimSettings", ""),
         (
             {"gamma": 1, "advantage": {"gamma": 0.5}},
             "advantage.gamma",
@@ -200,7 +200,7 @@ RULES = [
     ),
     (
         {"dual_clip": 3.0, "loss_type": "sapo"},
-        ["loss.dual_clip = 3.0 cannot act", "'sapo'"],
+        ["loss.dual_clip = 3.0 has no effect", "'sapo'"],
         {"dual_clip": 3.0, "loss_type": "luspo"},
     ),
     (
@@ -230,12 +230,12 @@ RULES = [
     ),
     (
         {"baseline_group": "task", "estimator": "group_gae"},
-        ["grouping.baseline_group = 'task' cannot act", "advantage.estimator = 'group_gae'"],
+        ["grouping.baseline_group = 'task' has no effect", "advantage.estimator = 'group_gae'"],
         {"baseline_group": "task", "estimator": "group_rtg"},
     ),
     (
         {"baseline_group": "task", "dynamic_sampling": True},
-        ["grouping.baseline_group = 'task' cannot act", "rollout.dynamic_sampling = true"],
+        ["grouping.baseline_group = 'task' has no effect", "rollout.dynamic_sampling = true"],
         {"baseline_group": "start", "dynamic_sampling": True},
     ),
     (

@@ -88,7 +88,7 @@ def test_what_is_no_override_is_refused(override):
         ("clip_ration=1", "did you mean loss.clip_ratio?"),
         ("loss.learning_rate=1", "write optim.learning_rate"),
         ("los.beta=1", "unknown section 'los'"),
-        ("loss=3", "section loss must hold settings, not 3"),
+        ("loss=3", "section loss must contain settings, not 3"),
         ("beta.x=1", "loss.beta = {'x': 1} must be a number"),
         ("seed=-1", "run.seed = -1 must be >= 0"),
         ("learning_rate=nan", "must be a finite number"),
@@ -103,5 +103,5 @@ def test_a_wrong_override_is_told_like_any_other_setting(override, words):
 
 
 def test_an_override_does_not_hide_a_section_that_is_none():
-    with pytest.raises(ConfigError, match="section loss must hold settings, not 3"):
+    with pytest.raises(ConfigError, match="section loss must contain settings, not 3"):
         config({"loss": 3}, "loss.clip_ratio=0.1")

@@ -75,7 +75,7 @@ def notes(cfg: TrainingConfig, scenarios: Scenarios) -> tuple[str, ...]:
     """Return what a person should know before the run starts."""
     if not (cfg.run.eval_steps and getattr(scenarios, "shared", False)):
         return ()
-    return ("there is only one scenario, so evaluations use the one that is trained on; pass others as held_out",)
+    return ("there is only one scenario, so evaluation uses the training scenario; pass others as held_out",)
 
 
 def inspected(scenarios: Scenarios, frame: Frame) -> list[Failure]:

@@ -69,7 +69,7 @@ class TrajectoryDataset(Dataset[dict[str, Tensor]]):
         template: str = TEMPLATE,
     ) -> None:
         if max_length < 2:
-            raise ContractError(f"max_length is {max_length} and must be at least 2: one token before an answer of one")
+            raise ContractError(f"max_length is {max_length} and must be at least 2, prompt and answer together")
         self.tokenizer, self.max_length, self.template = tokenizer, max_length, template
         groups: dict[Hashable, int] = {}
         self.samples: list[TrajectorySample] = []

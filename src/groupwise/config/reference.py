@@ -116,7 +116,7 @@ _XML = """\
 ## XML
 
 The root element is `<grpo-config>`. Names have hyphens instead of underscores (`<memory><decay-factor>`).
-`<learning>` may hold settings of any section. In it,
+`<learning>` may contain settings of any section. In it,
 {renamed};
 `<early-stopping-threshold>` switches `early_stopping` on. DTDs, entities and attributes are refused.
 """

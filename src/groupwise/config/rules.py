@@ -80,7 +80,7 @@ def dual_clip_completes_a_clip(dual_clip: float | None, loss_type: str) -> Findi
         return None
     return Finding(
         "loss.dual_clip",
-        f"loss.dual_clip = {dual_clip} cannot act: loss.loss_type = {loss_type!r} does not clip the ratio",
+        f"loss.dual_clip = {dual_clip} has no effect: loss.loss_type = {loss_type!r} does not clip the ratio",
         "leave it out, or choose another loss.loss_type",
     )
 
@@ -104,7 +104,7 @@ def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Findin
         return None
     return Finding(
         "loss.importance_level",
-        "loss.loss_type = 'gspo' means ratios per sequence, loss.importance_level = 'token' contradicts it",
+        "loss.loss_type = 'gspo' uses ratios per sequence, but loss.importance_level is 'token'",
         "leave loss.importance_level out, or choose loss.loss_type = 'grpo' for ratios per token",
     )
 
@@ -153,12 +153,12 @@ def baseline_groups_compare(baseline_group: str, estimator: str, dynamic_samplin
     # A critic replaces the group as baseline; dynamic sampling judges the groups of one start.
     if baseline_group == "start" or not (needs_critic(estimator) or dynamic_sampling):
         return None
-    what = "rollout.dynamic_sampling = true judges groups of one start"
+    what = "rollout.dynamic_sampling = true compares attempts from the same start"
     if needs_critic(estimator):
         what = f"advantage.estimator = {estimator!r} compares with a critic and not with a group"
     return Finding(
         "grouping.baseline_group",
-        f"grouping.baseline_group = {baseline_group!r} cannot act: {what}",
+        f"grouping.baseline_group = {baseline_group!r} has no effect: {what}",
         "leave it at 'start', or set advantage.estimator = 'group_rtg' without dynamic sampling",
     )
 

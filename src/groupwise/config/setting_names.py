@@ -109,11 +109,11 @@ def layout_of(product: str) -> Layout:
     taken = {s.flat for section in SECTIONS.values() for s in _declared(section)}
     for section in declared.sections:
         if not (isinstance(section, type) and issubclass(section, Section)):
-            raise broken_border(product, f"its sections are config.fields.Section classes, and {section!r} is not")
+            raise broken_border(product, f"its sections must be config.fields.Section classes, but {section!r} is not")
         names = () if section in SECTIONS.values() else (section_name(section), *(s.flat for s in _declared(section)))
         clash = [name for name in names if name in taken or name in SECTIONS]
         if clash:
-            raise broken_border(product, f"the names of its sections and settings are new, and {clash[0]!r} is taken")
+            raise broken_border(product, f"its sections and settings need new names, but {clash[0]!r} is taken")
     layout = Layout.of(declared.sections)
     wrong = [f"{name!r} is not one of its settings" for name in declared.defaults if name not in layout.settings]
     wrong += [finding.message for finding in _values(layout, declared.defaults)[1]]
@@ -123,7 +123,7 @@ def layout_of(product: str) -> Layout:
         if value is not None and name in layout.settings and layout.settings[name].is_optional_text
     ]
     if wrong:
-        raise broken_border(product, f"its defaults are valid settings, but {wrong[0]}")
+        raise broken_border(product, f"its defaults must be valid settings: {wrong[0]}")
     return layout
 
 
@@ -239,7 +239,7 @@ def _section_items(name: str, section: type[Section], value: Any, findings: list
         return value.items()
     holds = type(value).__name__ if isinstance(value, Section) else quoted(value)
     example = next(iter(settings_of(section)))
-    message = f"section {name} must hold settings, not {holds}"
+    message = f"section {name} must contain settings, not {holds}"
     findings.append(Finding(name, message, f"for example {name}.{example} = …"))
     return ()
 

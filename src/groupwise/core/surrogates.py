@@ -96,7 +96,7 @@ def cispo(tokens: SampledTokens, *, cap: float = CISPO_CAP) -> Surrogate:
     "ScaleRL" (arXiv 2510.13786) and TRL name the cap itself, as is done here, and use 5.
     """
     if cap < 1:
-        raise ValueError(f"cap is {cap}; for cispo it caps the ratio itself and must be at least 1, as 5.0")
+        raise ValueError(f"cap is {cap}; for cispo it caps the ratio itself and must be at least 1, for example 5.0")
     ratio = tokens.ratio.detach()
     return Surrogate(-ratio.clamp(max=cap) * tokens.advantages * tokens.logp, clipped_high=ratio > cap)
 

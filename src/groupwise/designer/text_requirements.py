@@ -24,8 +24,8 @@ LONGEST = 200_000
 FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
 THOUGHTS = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 TASK = """You turn the description of a process into requirements for its design. Answer with one JSON object that
-follows this JSON Schema, and nothing else. Times are in seconds. Use short labels of a verb and an object for
-activities, take only what the description says or clearly implies, and leave out what it does not tell.
+follows this JSON Schema, and nothing else. Times are in seconds. Label each activity with
+a verb and an object, and include only what the description says or clearly implies.
 
 {schema}"""
 

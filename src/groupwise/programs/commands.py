@@ -64,7 +64,7 @@ def solve(
     expected: Annotated[str | None, Parameter(name="--answer", help="The correct answer to a question.")] = None,
     policy: PolicyRun = None,
     runs_dir: RunsDir = Path(RUNS),
-    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations at the same time.")] = 1,
+    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations to run in parallel.")] = 1,
     out: Annotated[
         Path | None, Parameter(name=["--out", "-o"], help="File for the program, such as program.py.")
     ] = None,
@@ -186,7 +186,7 @@ def search(
     ] = 0,
     policy: PolicyRun = None,
     runs_dir: RunsDir = Path(RUNS),
-    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations at the same time.")] = 1,
+    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations to run in parallel.")] = 1,
     out: Annotated[
         Path | None, Parameter(name=["--out", "-o"], help="Folder for the results; by default under searches/.")
     ] = None,

@@ -28,7 +28,7 @@ class Chart:
 SUPERVISED = Chart(
     "supervised",
     "Supervised loss",
-    "Negative log-likelihood of the demonstrations per token. Lower is better; a rise means that it diverges.",
+    "Negative log-likelihood of the demonstrations per token. Lower is better; a rise means that training diverges.",
     (Panel("nats per token", (("loss/supervised", ""),)),),
 )
 # Charts that mean nothing without groups and a sampled policy.

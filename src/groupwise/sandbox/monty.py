@@ -153,7 +153,7 @@ class HostCalls:
             self._pieces -= pieces
         except ValueError as error:
             self._pieces = max(0, self._pieces - len(written) // 2)  # charge for it: it may have been read to the end
-            raise TypeError(f"{name} takes plain data, but its arguments: {error}") from None
+            raise TypeError(f"{name} takes only plain data, but what it was given {error}") from None
         try:
             return self._functions[name](*given, **named)
         except (KeyboardInterrupt, SystemExit) as stop:

@@ -79,7 +79,7 @@ def no_spread(e: Evidence) -> Hint | None:
         return _hint("tasks_too_easy", f"{seen}, near the best score ({where}): the tasks are too easy.")
     if e.standing <= 0.25:
         return _hint("tasks_too_hard", f"{seen}, near the worst score ({where}): the tasks are too hard.")
-    return _hint("attempts_alike", f"{seen}, well or badly ({where}): attempts at one task are all alike.")
+    return _hint("attempts_alike", f"{seen}, high or low ({where}): attempts at one task are all alike.")
 
 
 def attempts_failing(e: Evidence) -> Hint | None:
@@ -153,7 +153,7 @@ def gradient_clipped(e: Evidence) -> Hint | None:
     return _hint(
         "gradient_clipped",
         f"The gradient's norm ({number(fmean(norms))}) has been over 10 times its limit "
-        f"({number(limit)}) for {2 * RECENT} steps: almost all of every step is cut away.",
+        f"({number(limit)}) for {2 * RECENT} steps: clipping removes almost all of every step.",
     )
 
 
@@ -166,7 +166,7 @@ def attempts_cut_off(e: Evidence) -> Hint | None:
     return _hint(
         "attempts_cut_off",
         f"{percent(share)} of the attempts are cut off at the limit{long} and the reward does not rise: "
-        "what they would have earned at their end is never seen.",
+        "the reward at their end is never seen.",
     )
 
 
@@ -281,7 +281,7 @@ REMEDIES: Mapping[str, str] = {
     ),
     "evaluation_fell": (
         "Keep the best checkpoint. If the training reward did not fall too, the policy exploits the reward "
-        "or its training tasks; else lower optim.learning_rate."
+        "or its training tasks; otherwise lower optim.learning_rate."
     ),
     "not_finite": (
         "Go back to the last checkpoint, lower optim.learning_rate, set optim.max_grad_norm, and check that "

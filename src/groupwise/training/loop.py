@@ -25,7 +25,7 @@ from groupwise.types import Batch, Event, Policy, Sample, Source
 SCORE = "eval/reward_mean"
 NO_WORKERS = {
     "refused": "this run trains in one process and has no workers to scale",
-    "remedy": "For more attempts at a time, begin a run with more rollout.tasks_per_step; for several runs at a time, "
+    "remedy": "For more attempts at a time, start a run with more rollout.tasks_per_step; for several runs at once, "
     "groupwise serve --workers 4.",
 }
 Evaluate = Callable[[Policy], Mapping[str, float]]

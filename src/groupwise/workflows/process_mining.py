@@ -161,7 +161,7 @@ def fit(times: Sequence[float]) -> Duration:
     if kind == "exponential":
         return Duration(mean=mean)
     if kind == "uniform":
-        std = min(std, mean / math.sqrt(3))  # a larger one would include negative times
+        std = min(std, mean / math.sqrt(3))  # a larger one includes negative times
     return Duration.model_validate({"kind": kind, "mean": mean, "std": std})
 
 

@@ -33,7 +33,7 @@ class Duration(RequirementPart):
             raise ValueError(f"a {self.kind} duration needs std")
         # A uniform distribution reaches from mean − √3·std to mean + √3·std.
         if self.kind == "uniform" and self.std is not None and self.std * math.sqrt(3) > self.mean:
-            raise ValueError(f"a uniform duration of mean {self.mean} and std {self.std} would include negative times")
+            raise ValueError(f"a uniform duration with mean {self.mean} and std {self.std} includes negative times")
         return self
 
     @property

@@ -208,7 +208,7 @@ class RuleBook:
         deadline = self.requirements.rules.deadline
         if deadline is None or cycle_time <= deadline:
             return None
-        return Violation("deadline", f"a case takes {cycle_time:.6g} s on average, but {deadline:.6g} s are allowed")
+        return Violation("deadline", f"a case takes {cycle_time:.6g} s on average, but may take {deadline:.6g} s")
 
     def _presence(self, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
         for name in places:
@@ -227,8 +227,8 @@ class RuleBook:
         for name, place in places.items():
             pool, wanted = place.activity.handling.pool, activities.get(name)
             if pool is not None and wanted is not None and pool not in wanted.pools:
-                allowed = ", ".join(wanted.pools) or "no pool"
-                yield Violation("pool", f"{name!r} is done by {pool!r}, but allowed are: {allowed}", (name, pool))
+                allowed = ", ".join(wanted.pools) or "nobody"
+                yield Violation("pool", f"{name!r} is done by {pool!r}, but only {allowed} may do it", (name, pool))
         for pool, count in design.servers:
             known = pools.get(pool)
             if known is None:

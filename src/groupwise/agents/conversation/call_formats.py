@@ -91,7 +91,7 @@ def _json(raw: str) -> Any:
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is not a number in JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _finite(digits: str) -> float:

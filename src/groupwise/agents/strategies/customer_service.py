@@ -48,14 +48,14 @@ PROMISE = Signal("i(?:'ll| will| am going to|'m going to) | we(?:'ll| will) | le
 OFFERS_MORE = Signal("anything else | does that (?:help|solve|work) | is (?:that|everything) (?:all right|ok|okay)")
 
 ASKS: dict[Status, str] = {
-    "listening": "Find out what the matter is: greet, and ask for it and the order number, one question at once.",
+    "listening": "Find out what the problem is: greet, then ask about it and the order number, one at a time.",
     "working": "Say in one sentence what you understood, then what you do about it now.",
-    "checking": "Ask whether the matter is settled, and wait for the answer.",
-    "resolved": "The matter is settled: thank the customer and close; do not open anything new.",
-    "escalated": "Hand over to a person: say who will answer and by when, and sum up the matter for them.",
+    "checking": "Ask whether the problem is solved, and wait for the answer.",
+    "resolved": "The problem is solved: thank the customer and close; do not bring up anything new.",
+    "escalated": "Hand over to a person: say who will answer and by when, and sum up the problem for them.",
 }
 TONE: dict[Mood, str] = {
-    "angry": "The customer is angry: apologise first, plainly and once, and do not explain the company.",
+    "angry": "The customer is angry: apologise first, plainly and once, and make no excuses.",
     "upset": "The customer is upset: acknowledge that before anything else.",
     "calm": "Be friendly and to the point.",
     "pleased": "The customer is pleased: be warm and brief.",
@@ -131,7 +131,7 @@ class CustomerService:
             f"You are in customer service{about}{number}.",
             TONE[self.mood],
             ASKS[self.status],
-            *listed("You have promised, so keep to it", self.promised),
+            *listed("You promised this, so keep your word", self.promised),
         ])  # fmt: skip
 
 

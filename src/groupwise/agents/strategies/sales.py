@@ -56,9 +56,9 @@ BUDGET = re.compile(r"(?:[$€£]\s?\d[\d,.]*\s?k?|\d[\d,.]*\s?(?:dollars|euros|
 
 ASKS: dict[Stage, str] = {
     "opening": "Greet the customer briefly and ask one open question about what they want to achieve.",
-    "needs": "Find out what they need before you offer anything: ask about use, size and budget, one question at once.",
+    "needs": "Find out what they need before you offer anything: ask about use, size and budget, one at a time.",
     "proposal": "Offer the one option that fits the needs below, and say what it does for each of them.",
-    "objection": "Take the newest objection seriously: repeat it, answer it with a fact, ask whether that settles it.",
+    "objection": "Take the latest objection seriously: repeat it, answer with a fact, and ask whether that settles it.",
     "close": "Agree on the next step: say what happens, when, and what you need from them. Offer nothing new.",
 }
 ENDED = {

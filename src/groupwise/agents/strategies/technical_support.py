@@ -130,7 +130,7 @@ class TechnicalSupport:
 
     def guidance(self) -> str:
         return " ".join([
-            f"You are solving a technical fault; it is {self.status}.",
+            f"You are solving a technical problem; it is {self.status}.",
             ASKS[self.next_step],
             *listed("Symptoms", self.symptoms),
             *listed("Error codes", self.error_codes),

@@ -228,7 +228,7 @@ class JudgeTally:
             return ()
         self._reported.add(self.last.code)
         missed = sum(by in ("fallback", "nobody") for by in self.recent)
-        remedy = self.last.hint or "Look at judge/fallback_share, and in the judge's record for its answers."
+        remedy = self.last.hint or "Check judge/fallback_share, and read the judge's answers in its record."
         message = f"the judge did not score {missed} of the last {len(self.recent)} groups: {self.last.message}"
         return (Hint("judge_fallback", message, remedy),)
 

@@ -64,7 +64,7 @@ def _rubric(name: str, advice: str, **criteria: str) -> Rubric:
 
 GENERAL = _rubric(
     "general",
-    "An attempt that reaches the goal beats one that does not; one that gets further, or the same way with less, beats "
+    "An attempt that reaches the goal beats one that does not; one that gets further, or as far with less, beats "
     "one that does not.",
     goal="Does it reach what was asked, completely and correctly?",
     efficiency="Does it get there without detours, repetition or padding?",
@@ -74,7 +74,7 @@ CUSTOMER_SERVICE = _rubric(
     "customer_service",
     "A customer is being helped.",
     helpfulness="Does it move the customer's actual concern forward?",
-    empathy="Does it notice how the customer feels and answer to that, sincerely?",
+    empathy="Does it notice how the customer feels and respond to that, sincerely?",
     clarity="Is it easy to understand, and clear about what happens next?",
     professionalism="Is it courteous, calm and appropriate for a company to say?",
     completeness="Does it cover everything that was asked?",
@@ -84,20 +84,20 @@ TECHNICAL_SUPPORT = _rubric(
     "A technical problem is being solved.",
     accuracy="Is what it says technically right, and safe to follow?",
     clarity="Are the steps in order, concrete, and understandable to this user?",
-    problem_resolution="Does it find the cause and end, or clearly approach, the problem?",
+    problem_resolution="Does it find the cause, and solve the problem or clearly come closer to solving it?",
 )
 SALES = _rubric(
     "sales",
-    "A customer considers a purchase. Pressure and false claims are faults, not skills.",
+    "A customer is considering a purchase. Pressure and false claims are faults, not skills.",
     product_knowledge="Is what it says about the product right and specific?",
-    needs_identification="Does it find out and take up what this customer needs?",
+    needs_identification="Does it find out and address what this customer needs?",
     value_proposition="Does it say honestly what the product would do for this customer?",
 )
 EDUCATIONAL = _rubric(
     "educational",
     "A learner is being taught.",
     correctness="Is everything it teaches right?",
-    pedagogical_approach="Does it build on what the learner knows and lead them to think, rather than only tell?",
+    pedagogical_approach="Does it build on what the learner knows and make them think, rather than just telling them?",
     engagement="Does it keep the learner involved and encouraged?",
 )
 CREATIVE = _rubric(
@@ -105,7 +105,7 @@ CREATIVE = _rubric(
     "A text is written for its own sake, within what was asked.",
     creativity="Is it original and surprising where that serves the piece?",
     coherence="Does it hold together from beginning to end?",
-    style="Is the language well made, and right for form and audience?",
+    style="Is the language well crafted, and right for the form and the audience?",
 )
 RUBRICS = {r.name: r for r in (GENERAL, CUSTOMER_SERVICE, TECHNICAL_SUPPORT, SALES, EDUCATIONAL, CREATIVE)}
 

@@ -119,7 +119,7 @@ class Catalogue:
         asked = self.activities.get(name)
         if asked is None:
             known = ", ".join(list(self.activities)[:8])
-            raise blocks.DesignError(f"the design has {name!r}, not an activity of {self.name!r} (those are {known})")
+            raise blocks.DesignError(f"{name!r} is not an activity of {self.name!r}, which has {known}")
         pool = handling.pool if handling.pool is not None else next(iter(asked.pools), None)
         if pool is not None and pool not in asked.pools:
             may = f"only {', '.join(asked.pools)} may do it" if asked.pools else "it does not need a pool"
@@ -161,7 +161,7 @@ class Catalogue:
         for pool, count in staff:
             if pool not in self.pool_numbers:
                 known = ", ".join(self.pool_names) or "none"
-                raise blocks.DesignError(f"the design staffs {pool!r}, not a pool of {self.name!r} (those are {known})")
+                raise blocks.DesignError(f"the design staffs {pool!r}, but the pools of {self.name!r} are {known}")
             number = self.pool_numbers[pool]
             least, most = int(self.least[number]), int(self.most[number])
             if not least <= count <= most:

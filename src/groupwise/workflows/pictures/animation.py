@@ -246,7 +246,7 @@ def _prepared(
         raise ConfigError(f"an animation cannot last {seconds} s; choose more than 0 and at most 3600 s")
     found, span = journeys(document, tries, most=most)
     drawn = scene(document)
-    words = f"{in_words(span)} in {seconds:g} s; cases wait below a task, are worked on above it; one colour per case"
+    words = f"{in_words(span)} in {seconds:g} s; cases wait below a task and are handled above it; one colour per case"
     foot = Words(MARGIN, drawn.height + 10, words, "label")
     return found, replace(drawn, height=drawn.height + FOOT, shapes=(*drawn.shapes, foot))
 
