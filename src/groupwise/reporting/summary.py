@@ -35,10 +35,7 @@ NUMBERS: Rows = (
 # A supervised run has no groups and no ratio to clip.
 SUPERVISED: Rows = (
     ("loss", "loss/supervised", number),
-    ("evaluation", "eval/reward_mean", number),
-    ("entropy", "policy/entropy", number),
-    ("gradient", "optim/grad_norm", number),
-    ("samples/s", "timing/samples_per_second", number),
+    *(row for row in NUMBERS if row[0] in ("evaluation", "entropy", "gradient", "samples/s")),
 )
 ENDINGS = {
     "finished": "finished", "stopped": "stopped by hand", "target_reached": "reached the target",

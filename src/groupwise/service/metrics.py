@@ -19,8 +19,8 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         self._requests = counter("groupwise_requests_total", "Requests answered.", ["method", "route", "status"])
-        about = "groupwise_request_seconds", "Seconds to answer a request."
-        self._seconds = Histogram(*about, buckets=BUCKETS, registry=self.registry)
+        histogram = partial(Histogram, buckets=BUCKETS, registry=self.registry)
+        self._seconds = histogram("groupwise_request_seconds", "Seconds to answer a request.")
         self.clients = gauge("groupwise_websocket_clients", "WebSocket clients connected.")
         self.sent = counter("groupwise_websocket_messages_total", "Messages sent to WebSocket clients.")
         self.dropped = counter("groupwise_websocket_dropped_total", "Events dropped for slow clients.")

@@ -173,7 +173,9 @@ def _turns(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     tokens = list(zip(*columns, strict=False))
     turns = []
     for acted, turn in groupby(tokens, key=lambda token: bool(token[1])):
-        numbers = [(text, *(finite(x) if acted else None for x in both)) for text, _, *both in turn]
-        shown = [{"text": text, "advantage": advantage, "logp": logp} for text, advantage, logp in numbers]
+        shown = [
+            {"text": text, "advantage": finite(advantage) if acted else None, "logp": finite(logp) if acted else None}
+            for text, _, advantage, logp in turn
+        ]
         turns.append({"role": "policy" if acted else "context", "tokens": shown})
     return turns

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+Prompts = Annotated[list[Text], Field(min_length=1, max_length=10_000)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}$"
 RunName = Annotated[str, Field(pattern=RUN_NAME, max_length=100)]
 
@@ -33,8 +35,8 @@ class Refusal(BaseModel):
 class TrainRequest(RequestModel):
     """What to train: `prompts` for a language model, or the complete `config` of a run of any product."""
 
-    prompts: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = None
-    held_out: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = Field(
+    prompts: Prompts | None = None
+    held_out: Prompts | None = Field(
         None,
         description="Evaluation prompts. Default: a tenth of the prompts, or built-in ones if there are fewer than 20.",
     )
@@ -43,9 +45,7 @@ class TrainRequest(RequestModel):
     num_iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     use_neural_rewards: StrictBool = False
     use_ruler_rewards: StrictBool = False
-    reward: Annotated[str, Field(min_length=1, max_length=200)] = Field(
-        "customer_service", description="The name of the reward; see docs/rewards.md."
-    )
+    reward: Name = Field("customer_service", description="The name of the reward; see docs/rewards.md.")
     model: Annotated[str, Field(min_length=1, max_length=500)] = Field(
         "tiny", description="The initial model: tiny, a run, a folder or a Hugging Face Hub name."
     )
@@ -200,12 +200,10 @@ class ChatRequest(RequestModel):
     strategy: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(
         None, description="The strategy: customer_service, technical_support, educational or sales."
     )
-    conversation_id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+    conversation_id: Name | None = Field(
         None, description="The conversation to continue. Leave it out to start a new one."
     )
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="The base model or a trained run. Default: the service's model."
-    )
+    model: Name | None = Field(None, description="The base model or a trained run. Default: the service's model.")
     stream: StrictBool = False
     system: Annotated[str, Field(max_length=20_000)] | None = None
     temperature: Annotated[float, Field(ge=0, le=10)] | None = None

@@ -103,7 +103,7 @@ def scale(request: ScaleRequest, parts: Shared) -> ScaleAnswer:
 
 def snapshot(parts: ServiceState) -> dict[str, Any]:
     runs, counting = {}, parts.counting
-    sockets = {name: getattr(counting, name)._value.get() for name in ("sent", "dropped")}
+    sent, dropped = counting.sent._value.get(), counting.dropped._value.get()
     for job in parts.jobs.newest(RUNNING, 50):
         path = parts.settings.runs_dir / job.run
         if (path / "status.json").exists():
@@ -112,7 +112,7 @@ def snapshot(parts: ServiceState) -> dict[str, Any]:
         "uptime": round(time.time() - parts.began, 1),
         "jobs": parts.jobs.counts(),
         "requests": counting.requests(),
-        "websocket": {"clients": len(parts.clients), **sockets},
+        "websocket": {"clients": len(parts.clients), "sent": sent, "dropped": dropped},
         "chat": parts.chat_models.state(),
         "machine": machine(),
         "runs": runs,
