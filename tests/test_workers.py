@@ -252,7 +252,7 @@ def test_a_program_that_just_ends_leaves_no_child(tmp_path: Path) -> None:
     code = PARENT.format(
         then="from pathlib import Path\nwhile not Path(sys.argv[1], 'mark').exists(): time.sleep(0.01)"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=600)
     until(lambda: gone(int(text_of(tmp_path / "mark") or 0)))
 
 
@@ -287,7 +287,7 @@ with Workers("tests.worker_handlers:Handler") as workers:
     os.wait()
     print(before == workers.submit(("echo", 1)).result()[0])
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert ran.stdout == "True\n"
 
 
@@ -338,7 +338,7 @@ def test_functions_of_a_script_are_entries_too(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n"
         "    with Workers(make) as workers:\n        print(workers.submit(21).result())\n"
     )
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=600)
     assert ran.stdout == "42\n"
 
 

@@ -261,7 +261,7 @@ def test_a_kept_conversation_goes_on_where_it_stood(settings: Path, say: Say) ->
 def test_chat_goes_on_after_lines_that_are_no_text() -> None:
     """Bytes that are not UTF-8, and a special token written out: in a real process with a real pipe."""
     command = [sys.executable, "-m", "groupwise.cli", "chat", "tiny", "--max-new-tokens", "4", "--json"]
-    done = subprocess.run(command, input=b"\xff\xfe\n1<|end|>\nhi\n", capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, input=b"\xff\xfe\n1<|end|>\nhi\n", capture_output=True, timeout=600, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0
     assert ["text" in line for line in lines] == [True, False, True]

@@ -161,7 +161,7 @@ def test_an_export_killed_at_any_moment_leaves_the_old_folder_the_new_one_or_non
 ) -> None:
     """A child kills itself at the 5th, the 10th, … time it touches the disk, until it comes through."""
     words = [sys.executable, "-c", KILLED, str(make_run()), str(tmp_path / "place" / "model")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
     seen = done.stdout.split()
     assert done.returncode == 0, done.stderr
     assert seen[0] == "old"

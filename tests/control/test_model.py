@@ -61,7 +61,7 @@ def test_saved_models_act_the_same_in_another_process(tmp_path: Path) -> None:
         "for path in sys.argv[2:]: print(*ControlModel.load(path).predict(np.load(sys.argv[1]))[0])"
     )
     command = [sys.executable, "-c", script, tmp_path / "obs.npy", *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     said = [line.split() for line in done.stdout.splitlines()]
     assert said == [[str(a) for a in model.predict(OBSERVATIONS)[0]] for model in models], done.stderr
 

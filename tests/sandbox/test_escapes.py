@@ -146,7 +146,7 @@ def drive(jobs: list[dict[str, object]]) -> list[bool]:
         stderr=subprocess.DEVNULL,
         text=True,
         close_fds=False,
-        timeout=110,
+        timeout=600,
     )
     return [line == "True" for line in ran.stdout.split()]
 

@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 def told(script: str, path: str | None = None) -> str:
     """What a program with another PATH says."""
     env = {**os.environ, **({} if path is None else {"PATH": path})}
-    ran = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=600)
     return ran.stdout + ran.stderr
 
 

@@ -35,7 +35,7 @@ class Service:
         self.settings, self.server = settings, server
         self.port = server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.http = httpx2.Client(base_url=self.url, timeout=30)
+        self.http = httpx2.Client(base_url=self.url, timeout=600)
 
     @property
     def parts(self) -> Any:
@@ -111,7 +111,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @contextmanager
 def with_cart(runs: Path) -> Iterator[Service]:
     """A service in which one small run of CartPole has ended."""
-    given = {"workflow_timeout": 100.0, "writes_per_second": 1e6, "reads_per_second": 1e6}
+    given = {"workflow_timeout": 600.0, "writes_per_second": 1e6, "reads_per_second": 1e6}
     with serving(ServiceSettings(port=0, runs_dir=runs, poll=0.05, lease=2.0, niceness=0, **given)) as running:
         job = running.post("/api/train", {"name": "cart", "config": CART}).json()
         running.wait_for(job["id"], "finished")

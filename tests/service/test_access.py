@@ -105,7 +105,7 @@ def test_a_websocket_asks_for_a_key_and_its_scope(
                 socket.send(json.dumps(message))
         with suppress(ConnectionClosed):
             while len(found) < len(answers):
-                answer = json.loads(socket.recv(timeout=5))
+                answer = json.loads(socket.recv(timeout=600))
                 event = answer.get("event", answer)
                 if event["type"] not in ("ready", "runs"):
                     found.append(event["error"]["code"] if event["type"] == "error" else event["type"])

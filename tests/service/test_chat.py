@@ -55,7 +55,7 @@ def test_the_same_over_the_websocket(service: Any) -> None:
         socket.send(json.dumps({"type": "chat", "id": "2", "request": {"message": 3}}))
         last: dict[str, dict[str, Any]] = {}
         while len([event for event in last.values() if event["type"] in ("done", "error")]) < 2:
-            message = json.loads(socket.recv(timeout=30))
+            message = json.loads(socket.recv(timeout=600))
             if message["type"] == "chat":
                 last[message["id"]] = message["event"]
         assert last["1"]["type"] == "done"

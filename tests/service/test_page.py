@@ -238,7 +238,7 @@ def test_a_workflow_is_designed_downloaded_and_checked(visit: Callable[..., Visi
     page.get_by_label("Requirements").fill(TEA)
     page.get_by_label("Evaluations").fill("4")
     page.get_by_role("button", name="Design", exact=True).click()
-    page.get_by_role("img", name="The workflow tea").wait_for(timeout=100_000)
+    page.get_by_role("img", name="The workflow tea").wait_for(timeout=600_000)
     assert page.get_by_text("Why this score").is_visible()
     assert not tab.is_too_wide()
     with page.expect_download() as found:

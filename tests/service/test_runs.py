@@ -176,7 +176,7 @@ def among(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from tests.service.conftest import serving
 
     with serving(ServiceSettings(port=0, runs_dir=tmp_path_factory.mktemp("planted"), poll=60.0)) as running:
-        running.http.timeout = 10
+        running.http.timeout = 300
         yield running
 
 

@@ -45,7 +45,7 @@ def test_the_train_request_trains_says_that_no_judge_was_there_and_can_be_stoppe
 
 
 def test_the_chat_request_is_answered(service: Any) -> None:
-    answer = service.post("/api/chat", CHAT, timeout=100).json()
+    answer = service.post("/api/chat", CHAT, timeout=600).json()
     assert answer["conversation_id"]
     assert answer["strategy"] == "customer_service"
     assert answer["state"]["issue"] == "order"

@@ -37,7 +37,7 @@ class Apart:
         self.process = subprocess.Popen(
             [*command, "--lease", "1", "--niceness", "0", *words], stderr=subprocess.DEVNULL
         )
-        self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
+        self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=600)
         while not self.answers():
             assert self.process.poll() is None, "the service ended"
             time.sleep(0.05)

@@ -24,7 +24,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def made(service: Any) -> dict[str, Any]:
-    answer = service.post("/api/workflows/design", {"requirements": SMALL, "evaluations": 8}, timeout=100)
+    answer = service.post("/api/workflows/design", {"requirements": SMALL, "evaluations": 8}, timeout=600)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -44,7 +44,7 @@ def test_a_design_is_sound_scored_and_drawn(made: dict[str, Any]) -> None:
 def test_a_design_is_had_in_every_format(service: Any, made: dict[str, Any]) -> None:
     assert {one["format"] for one in made["downloads"]} == {n for n, one in formats().items() if one.write is not None}
     for one in made["downloads"]:
-        answer = service.get(one["url"], timeout=60)
+        answer = service.get(one["url"], timeout=600)
         if one["cannot"]:
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, "cannot_express")
             continue
@@ -58,7 +58,7 @@ def test_a_download_is_checked_simulated_and_converted(service: Any, made: dict[
     verdict = service.post("/api/workflows/check", {"workflow": bpmn, "requirements": SMALL}).json()
     assert (verdict["ok"], [graph["verdict"] for graph in verdict["graphs"].values()]) == (True, ["sound"])
     asked = {"workflow": bpmn, "requirements": json.dumps(SMALL), "tier": "schedule"}
-    found = service.post("/api/workflows/simulate", asked, timeout=100).json()
+    found = service.post("/api/workflows/simulate", asked, timeout=600).json()
     assert 130 <= found["cycle_time"] <= 190
     yawl = service.post("/api/workflows/convert", {"workflow": bpmn, "to": "yawl"})
     assert yawl.headers["content-type"] == "application/xml"
@@ -78,7 +78,7 @@ def test_a_download_is_checked_simulated_and_converted(service: Any, made: dict[
     ("convert", {"workflow": "x", "to": "../up"}, ""),
 ])  # fmt: skip
 def test_what_cannot_be_worked_on_says_why(service: Any, path: str, body: dict[str, Any], words: str) -> None:
-    answer = service.post(f"/api/workflows/{path}", body, timeout=60)
+    answer = service.post(f"/api/workflows/{path}", body, timeout=600)
     assert answer.status_code == 422, answer.text
     error = answer.json()["error"]
     assert words in json.dumps(error)

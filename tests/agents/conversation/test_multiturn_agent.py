@@ -31,7 +31,7 @@ from groupwise.language.tiny import tiny_model
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 60))
+    return asyncio.run(asyncio.wait_for(work, 600))
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def test_every_outcome_has_a_name_and_tells_the_model_what_was_wrong(
 
 def test_calls_run_at_once_and_answer_in_order() -> None:
     """Each of the four meets the others at a barrier, which none could pass alone."""
-    blocking, met = threading.Barrier(2, timeout=60), asyncio.Barrier(2)
+    blocking, met = threading.Barrier(2, timeout=600), asyncio.Barrier(2)
 
     @tool
     def meet(name: str) -> str:
@@ -151,7 +151,7 @@ def test_calls_run_at_once_and_answer_in_order() -> None:
     calls = [("meet", "a"), ("gather", "b"), ("add", ""), ("meet", "c"), ("gather", "d"), ("hang", "")]
     made = [ToolCall(f"c{n}", name, {"name": v} if v else {"a": 1, "b": 1} if name == "add" else {})
             for n, (name, v) in enumerate(calls)]  # fmt: skip
-    results = asyncio.run(Toolbox([meet, gather, add, hang], timeout=60).run(made))
+    results = asyncio.run(Toolbox([meet, gather, add, hang], timeout=600).run(made))
     assert [result.content for result in results][:5] == ["a", "b", "2", "c", "d"]
     assert [result.call.id for result in results] == [f"c{n}" for n in range(6)]
     assert all(result.seconds > 0 for result in results)
@@ -181,7 +181,7 @@ def test_a_blocking_tool_does_not_stop_the_event_loop() -> None:
         return ready.wait(60)
 
     async def free_it() -> list[ToolResult]:
-        work = asyncio.ensure_future(Toolbox([wait], timeout=60).run([ToolCall("c", "wait", {})]))
+        work = asyncio.ensure_future(Toolbox([wait], timeout=600).run([ToolCall("c", "wait", {})]))
         await asyncio.sleep(0)
         ready.set()
         return await work
@@ -190,7 +190,7 @@ def test_a_blocking_tool_does_not_stop_the_event_loop() -> None:
 
 
 def test_a_hundred_conversations_with_blocking_tools_do_not_wait_for_each_other() -> None:
-    everyone = threading.Barrier(100, timeout=60)
+    everyone = threading.Barrier(100, timeout=600)
 
     @tool
     def meet() -> str:
@@ -198,7 +198,7 @@ def test_a_hundred_conversations_with_blocking_tools_do_not_wait_for_each_other(
         return "met"
 
     async def crowd() -> list[list[ToolResult]]:
-        box = Toolbox([meet], timeout=60)
+        box = Toolbox([meet], timeout=600)
         return await asyncio.gather(*(box.run([ToolCall("c", "meet", {})]) for _ in range(100)))
 
     assert {result.content for (result,) in asyncio.run(crowd())} == {"met"}

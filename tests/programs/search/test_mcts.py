@@ -162,7 +162,7 @@ def test_how_long_evaluations_take_does_not_change_what_is_found() -> None:
 def test_evaluations_really_are_in_flight_together_and_never_the_same() -> None:
     flying: list[str] = []
     begun = itertools.count()
-    all_four = threading.Barrier(4, timeout=60)
+    all_four = threading.Barrier(4, timeout=600)
     domain = collecting()
 
     def slowly(state: str) -> Judged:
