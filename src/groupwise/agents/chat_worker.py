@@ -46,8 +46,7 @@ class Speaker:
 
     async def chat(self, asked: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """Stream an answer in a conversation."""
-        loaded = await self.loaded(asked["model"])
-        agent = _changed(loaded.agent, asked)
+        agent = _changed((await self.loaded(asked["model"])).agent, asked)
         context = await self._conversation(agent, asked)
         yield {"type": "start", "conversation_id": context.conversation_id}
         turn = agent.stream_multiturn_response(context.conversation_id, asked["message"], asked.get("strategy"))
@@ -55,8 +54,7 @@ class Speaker:
             async for event in turn.events:
                 for message in _messages(event):
                     yield message
-        response = turn.response
-        facts = response.metadata
+        response, facts = turn.response, turn.response.metadata
         yield {
             "type": "done", "conversation_id": response.conversation_id, "response": response.text,
             "model": asked["model"], "calls": [_call_facts(result) for result in response.results],

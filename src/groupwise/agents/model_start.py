@@ -115,10 +115,9 @@ def language_config(path: Path) -> TrainingConfig:
     """Read the settings of the run at `path`, which must have trained a language model."""
     cfg = read_config(path)
     if not product_of(cfg).language_model:
-        raise RunError(
-            f"run {path.name} did not train a language model: its task.product is {cfg.task.product!r}",
-            hint=f"`groupwise eval {path}` evaluates its policy; its weights are in {path}/checkpoints.",
-        )
+        message = f"run {path.name} did not train a language model: its task.product is {cfg.task.product!r}"
+        hint = f"`groupwise eval {path}` evaluates its policy; its weights are in {path}/checkpoints."
+        raise RunError(message, hint=hint)
     return cfg
 
 

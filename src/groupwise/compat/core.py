@@ -157,10 +157,9 @@ def compute_group_advantages_vectorized(
     try:
         jax = importlib.import_module("jax")
     except ImportError as error:
-        raise MissingExtra(
-            f"compute_group_advantages_vectorized needs jax, which cannot be imported: {error}",
-            hint="pip install 'groupwise[jax]'; groupwise.core.gae does the same in torch",
-        ) from error
+        message = f"compute_group_advantages_vectorized needs jax, which cannot be imported: {error}"
+        hint = "pip install 'groupwise[jax]'; groupwise.core.gae does the same in torch"
+        raise MissingExtra(message, hint=hint) from error
     given = {"values": values, "rewards": rewards, "dones": dones, "groups": groups}
     if next_values is not None:
         given["next_values"] = next_values

@@ -168,10 +168,9 @@ class _Scores:
         await environment.reset(self.tasks[number])
         transition = await environment.step(Reply(text))
         if transition.end is None:
-            raise ContractError(
-                f"{self.environment.name!r} continues after the first answer, but TRL makes only one",
-                hint="Train with MultiTurnGRPOTrainer, or pass a reward_model that scores first answers.",
-            )
+            message = f"{self.environment.name!r} continues after the first answer, but TRL makes only one"
+            hint = "Train with MultiTurnGRPOTrainer, or pass a reward_model that scores first answers."
+            raise ContractError(message, hint=hint)
         return float(transition.reward)
 
     def _attempt(self, number: int, place: int, text: str) -> Trajectory:

@@ -37,10 +37,9 @@ class Frame:
 
     def __init__(self, tokenizer: Any, name: str = "the model") -> None:
         if not tokenizer.chat_template:
-            raise ConfigError(
-                f"the tokenizer of {name} has no chat template, so the model cannot hold a conversation",
-                hint="Set tokenizer.chat_template and save the tokenizer again, or use a model trained to chat.",
-            )
+            message = f"the tokenizer of {name} has no chat template, so the model cannot hold a conversation"
+            hint = "Set tokenizer.chat_template and save the tokenizer again, or use a model trained to chat."
+            raise ConfigError(message, hint=hint)
         self.tokenizer = tokenizer
         self.special = special_tokens(tokenizer)
         self.form = find_format(tokenizer)

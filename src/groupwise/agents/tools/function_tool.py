@@ -154,10 +154,9 @@ class TypedArguments:
 
 
 def _no_json(tool: str, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"the tool {tool} has a parameter of a type that JSON cannot represent: {str(error).splitlines()[0]}",
-        hint="Annotate with str, int, float, bool, list, dict, Literal, dataclasses or pydantic models.",
-    )
+    message = f"the tool {tool} has a parameter of a type that JSON cannot represent: {str(error).splitlines()[0]}"
+    hint = "Annotate with str, int, float, bool, list, dict, Literal, dataclasses or pydantic models."
+    return ConfigError(message, hint=hint)
 
 
 def _wrong_arguments(detail: Any) -> str:

@@ -98,12 +98,9 @@ class RetryPolicy:
         async with self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once)):
             permit = self.breaker.permit()
             if permit is None:
-                raise EndpointError(
-                    "unavailable",
-                    f"the judge failed {self.breaker.failures} times in a row and will not be asked for another "
-                    f"{self.breaker.remaining:.0f} s; last error: {self._last_error}",
-                    again=False,
-                )
+                wait = f"will not be asked for another {self.breaker.remaining:.0f} s"
+                message = f"the judge failed {self.breaker.failures} times in a row and {wait}"
+                raise EndpointError("unavailable", f"{message}; last error: {self._last_error}", again=False)
             try:
                 answer = await attempt(number)
             except EndpointError as error:
