@@ -66,7 +66,8 @@ class _Construction:
         self._branch()
         self._allocate()
         self._handle()
-        self._order()
+        # Order the units: which comes next, and whether it waits for all lanes, joins one or opens one.
+        Ordering(self).run()
         self._staff()
         return self.plans
 
@@ -99,10 +100,8 @@ class _Construction:
         for offset, activity in enumerate(subjects.tolist()):
             legal, known = self._blank(1, 2)
             legal[:, 0, 1] = ~(kept & problem.excludes[activity]).any(1)
-            where = np.array([slots.start + offset])
-            kept[:, activity] = (
-                self.ask(Head.KEEP, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0] == 1
-            )
+            where, about = np.array([slots.start + offset]), self._about(subjects[offset : offset + 1])
+            kept[:, activity] = self.ask(Head.KEEP, where, about, legal, known)[:, 0] == 1
         nothing = ~kept.any(1)  # a design needs at least one activity
         kept[nothing, 0] = True
 
@@ -137,14 +136,12 @@ class _Construction:
         """
         problem, plans = self.problem, self.plans
         machines = self._types()
-        for activity, able in enumerate(problem.eligible):
-            if len(able) == 1:
-                plans.pool[:, activity] = able[0]
         work = problem.rate * problem.mean * problem.share
         load = np.zeros((self.count, len(problem.pool_names)))
         capacity = problem.most * problem.open * problem.speed
         for activity, able in enumerate(problem.eligible):
             if len(able) == 1:
+                plans.pool[:, activity] = able[0]
                 load[:, able[0]] += work[activity] / capacity[able[0]] * plans.kept[:, activity]
         price = problem.wage / problem.speed
         slots, subjects = problem.of(Head.ALLOCATION)
@@ -161,10 +158,8 @@ class _Construction:
             known[:, 0, :size, 3] = problem.speed[pools] / float(problem.speed[pools].mean()) - 1
             known[:, 0, :size, 4] = np.minimum(load[:, pools] + own, 3) > 0.9
             known[:, 0, :size, 5] = load[:, pools] > 0
-            where = np.array([slots.start + offset])
-            chosen = pools[
-                self.ask(Head.ALLOCATION, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0]
-            ]
+            where, about = np.array([slots.start + offset]), self._about(subjects[offset : offset + 1])
+            chosen = pools[self.ask(Head.ALLOCATION, where, about, legal, known)[:, 0]]
             plans.pool[:, activity] = chosen
             load[self.rows, chosen] += work[activity] / capacity[chosen] * plans.kept[:, activity]
         self.load = load
@@ -282,10 +277,6 @@ class _Construction:
         has = problem.members > 0
         return time @ has.T, 1 - np.minimum(lost @ has.T, 0.999)
 
-    def _order(self) -> None:
-        # Order the units: which comes next, and whether it waits for all lanes, joins one or opens one.
-        Ordering(self).run()
-
     def _staff(self) -> None:
         # Decide on servers: the fewest that keep up with the work that remains after knock-outs, or more.
         problem, plans = self.problem, self.plans
@@ -312,12 +303,8 @@ class _Construction:
         busy = np.minimum(load[..., None] / servers, 1.0)
         # Sakasegawa's approximation of the G/G/c queue, in units of the mean service time:
         # ρ^(√(2(c+1)) − 1) / (c(1 − ρ)) · (1 + scv) / 2 with Poisson arrivals.
-        wait = (
-            busy ** (np.sqrt(2 * (servers + 1)) - 1)
-            / (servers * np.maximum(1 - busy, 0.01))
-            * (1 + spread[..., None])
-            / 2
-        )
+        idle = servers * np.maximum(1 - busy, 0.01)
+        wait = busy ** (np.sqrt(2 * (servers + 1)) - 1) / idle * (1 + spread[..., None]) / 2
         # Features: utilisation, waiting time, servers as a share of the most allowed, extra wages, unused pool,
         # utilisation above 80%, offered load, CPU load.
         known = np.zeros((self.count, len(subjects), CANDIDATES, FEATURES))

@@ -6,15 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from groupwise.designer.explanation import (
-    Baseline,
-    Explanation,
-    ParetoRow,
-    baseline_of,
-    explain,
-    in_a_line,
-    pareto_rows,
-)
+from groupwise.designer.explanation import Baseline, Explanation, ParetoRow, baseline_of, explain, one_line, pareto_rows
 from groupwise.designer.familiarity import details, notes, search_settings
 from groupwise.designer.memory import open_memory
 from groupwise.designer.outcome import ConvergenceReading, DesignOutcome, Generation, convergence_table
@@ -91,7 +83,7 @@ class DesignReport:
         return {
             "requirements": self.requirements.name,
             **self.score.as_dict(),
-            "design": in_a_line(self.design),
+            "design": one_line(self.design.root),
             "servers": dict(self.design.servers),
             "evaluations": outcome.evaluations,
             "stages": dict(outcome.stages),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +107,9 @@ def few(rows: Sequence[ParetoRow], most: int = 6) -> list[ParetoRow]:
     picked = [row for row in rows if row.chosen]
     for key in ("cycle_time", "cost", "control_flow", "servers"):
         picked.append(min(rows, key=lambda row: (getattr(row, key), -row.score)))
-    kept = {_as_shown(row): row for row in reversed([*picked, *rows])}
+    # By the digits that are shown: rows that look the same are listed once.
+    kept = {tuple(f"{value:.3g}" for value in astuple(row)[:-1]): row for row in reversed([*picked, *rows])}
     return sorted(list(reversed(kept.values()))[:most], key=lambda row: (not row.chosen, -row.score))
-
-
-def _as_shown(row: ParetoRow) -> tuple[str, ...]:
-    # A row as precisely as it is shown: two that look the same are listed once.
-    return tuple(f"{value:.3g}" for value in (row.score, row.cycle_time, row.cost, row.control_flow, row.servers))
 
 
 def row_of(design: Design, score: DesignScore, chosen: bool) -> ParetoRow:
@@ -285,21 +281,17 @@ def in_time(seconds: float) -> str:
     return f"{seconds / size:.3g} {unit}"
 
 
-def in_a_line(design: Design) -> str:
-    """The tree in one line: a → (b ∥ c) → [d 30% | – 70%]."""
-    return _drawn(design.root)
-
-
-def _drawn(block: Block) -> str:
+def one_line(block: Block) -> str:
+    """A block tree in one line: a → (b ∥ c) → [d 30% | – 70%]."""
     match block:
         case Activity(name):
             return name
         case InOrder(parts):
-            return " → ".join(map(_drawn, parts))
+            return " → ".join(map(one_line, parts))
         case Parallel(parts):
-            return f"({' ∥ '.join(map(_drawn, parts))})"
+            return f"({' ∥ '.join(map(one_line, parts))})"
         case Choice(parts, shares):
-            branches = (f"{_drawn(part)} {share:.0%}" for part, share in zip(parts, shares, strict=True))
+            branches = (f"{one_line(part)} {share:.0%}" for part, share in zip(parts, shares, strict=True))
             return f"[{' | '.join(branches)}]"
         case _:
-            return f"{{{' '.join(map(_drawn, children(block)))}}}" if children(block) else "–"
+            return f"{{{' '.join(map(one_line, children(block)))}}}" if children(block) else "–"

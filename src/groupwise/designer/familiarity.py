@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -139,16 +139,12 @@ def portrait(problem: DesignProblem) -> Floats:
 
 def far_outside(problem: DesignProblem) -> tuple[str, ...]:
     """How the requirements are outside the training range, in words; empty if they are near enough."""
-    return tuple(_far(problem))
-
-
-def _far(problem: DesignProblem) -> Iterator[str]:
-    if problem.requirements.demand.arrivals_per_second is None:
-        # Training has no single runs, so their times and loads cannot be compared: only the size is.
-        yield "a single run (training: cases that keep arriving)"
+    once = problem.requirements.demand.arrivals_per_second is None
     found = numbers_of(problem)
-    spans = TRAINED_RANGES if problem.requirements.demand.arrivals_per_second is not None else TRAINED_RANGES[:1]
-    yield from (span.describe(found[span.name]) for span in spans if span.far(found[span.name]))
+    # Training has no single runs, so their times and loads cannot be compared: only the size is.
+    spans = TRAINED_RANGES[:1] if once else TRAINED_RANGES
+    far = [span.describe(found[span.name]) for span in spans if span.far(found[span.name])]
+    return (*(["a single run (training: cases that keep arriving)"] if once else []), *far)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +178,10 @@ def notes(problem: DesignProblem) -> tuple[str, ...]:
         outside = f"These requirements are far from the policy's training data: {'; '.join(far)}."
         return (f"{outside} The search relies less on the policy and uses small generations.",)
     if (found := training_distance(problem)).unfamiliar:
-        subjects = list(dict.fromkeys(SUBJECTS[_bare(feature)] for feature in found.features))[:3]
-        differ = f"These requirements differ from the policy's training data (mainly {_and(subjects)})"
+        names = (feature.removeprefix("differences in ") for feature in found.features)
+        *first, last = list(dict.fromkeys(SUBJECTS[name] for name in names))[:3]
+        mainly = f"{', '.join(first)} and {last}" if first else last
+        differ = f"These requirements differ from the policy's training data (mainly {mainly})"
         return (f"{differ}, so heuristic designs were tried as well. Details: --debug.",)
     return ()
 
@@ -193,12 +191,3 @@ def details(problem: DesignProblem) -> tuple[str, ...]:
     found = training_distance(problem)
     distance = f"Distance from the training data: {found.distance:.1f} (99% of it lies below {found.limit:.1f})."
     return (f"{distance} Largest differences: {'; '.join(found.features[:3])}.",)
-
-
-def _bare(feature: str) -> str:
-    # The name of a feature without what it was averaged over.
-    return feature.removeprefix("differences in ")
-
-
-def _and(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -7,7 +7,7 @@ falls. Where requirements differ from the policy's training data, heuristic desi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,16 +32,14 @@ def elites(totals: npt.NDArray[np.float64], count: int) -> list[int]:
 
 def tournament(totals: npt.NDArray[np.float64], count: int, size: int, rng: np.random.Generator) -> list[int]:
     """`count` winners of random knockout tournaments with `size` players."""
-    return [
-        _bracket(totals, rng.choice(len(totals), min(size, len(totals)), replace=False).tolist()) for _ in range(count)
-    ]
-
-
-def _bracket(totals: npt.NDArray[np.float64], players: list[int]) -> int:
-    while len(players) > 1:
-        pairs = [players[n : n + 2] for n in range(0, len(players), 2)]
-        players = [max(pair, key=lambda player: totals[player]) for pair in pairs]
-    return players[0]
+    winners: list[int] = []
+    for _ in range(count):
+        players: list[int] = rng.choice(len(totals), min(size, len(totals)), replace=False).tolist()
+        while len(players) > 1:
+            pairs = [players[n : n + 2] for n in range(0, len(players), 2)]
+            players = [max(pair, key=lambda player: totals[player]) for pair in pairs]
+        winners += players
+    return winners
 
 
 def pareto_front(values: npt.NDArray[np.float64]) -> list[int]:
@@ -58,15 +56,30 @@ def pareto_front(values: npt.NDArray[np.float64]) -> list[int]:
 PATIENCE = 0.5
 
 
-class EditResult(Protocol):
-    """What the statistics need to know of a candidate."""
+Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A design with its origin, its log-probability and, once evaluated, its score.
+
+    `logp` is that of all its decisions under the mixture they were sampled from; for an edit, of those taken again.
+    """
+
+    design: Design
+    origin: Origin
+    logp: float
+    generation: int
+    choices: Ints
+    unit_order: Ints
+    free: Bools
+    # The same for equal designs of one call.
+    key: int
+    score: DesignScore | None = None
 
     @property
-    def key(self) -> int: ...
-    @property
-    def free(self) -> Bools: ...
-    @property
-    def total(self) -> float: ...
+    def total(self) -> float:
+        return self.score.total if self.score is not None else float("-inf")
 
 
 class EditStatistics:
@@ -79,7 +92,7 @@ class EditStatistics:
         self.better = np.ones(len(HEADS))
         self.waiting: dict[int, tuple[float, Bools]] = {}
 
-    def decisions(self, parents: Sequence[EditResult], rng: np.random.Generator, more: int = 0) -> Bools:
+    def decisions(self, parents: Sequence[Candidate], rng: np.random.Generator, more: int = 0) -> Bools:
         """Which decisions of each parent to take again: kinds in proportion to their success, then any of a kind."""
         again = np.zeros((len(parents), len(self.heads)), np.bool_)
         rates = self.better / self.tried
@@ -94,12 +107,12 @@ class EditStatistics:
                 again[row, rng.choice(free[self.heads[free] == kind])] = True
         return again
 
-    def remember(self, children: Sequence[EditResult], parents: Sequence[EditResult], again: Bools) -> None:
+    def remember(self, children: Sequence[Candidate], parents: Sequence[Candidate], again: Bools) -> None:
         """Note what was edited, until the children are evaluated."""
         for child, parent, decisions in zip(children, parents, again, strict=True):
             self.waiting.setdefault(child.key, (parent.total, decisions))
 
-    def learn(self, judged: Sequence[EditResult]) -> None:
+    def learn(self, judged: Sequence[Candidate]) -> None:
         for candidate in judged:
             known = self.waiting.pop(candidate.key, None)
             if known is not None:
@@ -150,7 +163,6 @@ def _mean_distance(rows: Ints) -> float:
     return float(1 - (same.sum() - count * slots) / (count * (count - 1) * slots))
 
 
-Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule"]
 # Candidates from memory follow their preference with this probability, otherwise the policy.
 GUIDED = 0.9
 # The share of later generations that is sampled from scratch instead of edited.
@@ -163,29 +175,6 @@ RULED, RULED_LATER = 3, 2
 CHANCE = 0.3
 # The temperature of the policy in edits; it is 1 in samples.
 WARMTH = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A design with its origin, its log-probability and, once evaluated, its score.
-
-    `logp` is that of all its decisions under the mixture they were sampled from; for an edit, of those taken again.
-    """
-
-    design: Design
-    origin: Origin
-    logp: float
-    generation: int
-    choices: Ints
-    unit_order: Ints
-    free: Bools
-    # The same for equal designs of one call.
-    key: int
-    score: DesignScore | None = None
-
-    @property
-    def total(self) -> float:
-        return self.score.total if self.score is not None else float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,20 +364,9 @@ class Generations:
         return found
 
     def _candidates(self, plans: Plans, origins: Sequence[Origin], logp: np.ndarray) -> list[Candidate]:
-        return [
-            Candidate(
-                design,
-                origins[row],
-                float(logp[row]),
-                self.number,
-                plans.choices[row],
-                plans.unit_order[row],
-                plans.free[row],
-                self.keys.setdefault(design, len(self.keys)),
-            )
-            for row, design in enumerate(self.prepared.drafter(plans))
-        ]
-
-
-def diversity(candidates: Sequence[Candidate], prepared: PreparedRequirements) -> Diversity:
-    return diversity_of(prepared.problem, np.stack([one.choices for one in candidates]))
+        found = []
+        for row, design in enumerate(self.prepared.drafter(plans)):
+            decided = plans.choices[row], plans.unit_order[row], plans.free[row]
+            key = self.keys.setdefault(design, len(self.keys))
+            found.append(Candidate(design, origins[row], float(logp[row]), self.number, *decided, key))
+        return found

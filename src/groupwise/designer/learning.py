@@ -23,17 +23,7 @@ from groupwise.designer.outcome import GenerationMetrics, PolicyUpdateResult
 from groupwise.designer.plans import Plans
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import CANDIDATES, FEATURES, Bools, DesignProblem, Floats, Head, Ints, table_order
-from groupwise.designer.sampling import (
-    Parents,
-    PolicyChooser,
-    PolicyView,
-    Preference,
-    Preferences,
-    Retake,
-    padded_members,
-    pool_rows,
-    table_rows,
-)
+from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, score_design
 from groupwise.errors import ConfigError
 from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTasks
@@ -88,12 +78,12 @@ class _Statics:
         self.problem = problem
         self.small, self.turns = table_order(problem)
         self.features = features_of(problem)
-        self.members = padded_members(problem)
+        self.members = problem.padded_members()
         self.heads = problem.heads[self.small]
         self.rows = self._subjects()
         self.candidates = np.zeros((len(self.small), CANDIDATES), np.int64)
         for place in np.flatnonzero(self.heads == Head.ALLOCATION):
-            self.candidates[place] = pool_rows(problem, int(problem.subjects[self.small[place]]))
+            self.candidates[place] = problem.pool_rows(int(problem.subjects[self.small[place]]))
 
     def _subjects(self) -> Ints:
         # The table row of each decision's subject; that of a place depends on the plan: see `placed`.
@@ -108,7 +98,7 @@ class _Statics:
     def placed(self, order: Ints) -> tuple[Ints, Ints]:
         """The subjects' rows including the units that were placed, and for each turn the unit placed before it."""
         rows = self.rows.copy()
-        units = table_rows(self.problem, Head.PLACE, order)
+        units = self.problem.table_rows(Head.PLACE, order)
         rows[self.heads == Head.PLACE] = units
         last = np.concatenate([[0], units[:-1]]) if len(units) else units
         return rows, last
@@ -239,19 +229,16 @@ class Drafts:
         prepared = self.library(task.id)
         view = PolicyView(self.policy, prepared.problem)
         group_id = f"{self.rounds}/{task.id}"
+        taken: Bools | None = None
         if edit:
             plans, logp, taken = self._edits(prepared, view)
         else:
-            plans, logp, taken = self._plans(prepared, view, self._guide(group_id, task))
-        members = trajectories(
-            plans,
-            prepared.drafter(plans),
-            logp,
-            task_id=task.id,
-            group_id=group_id,
-            version=self.policy.version,
-            taken=taken,
-        )
+            # Complete plans, independent of each other.
+            chooser = PolicyChooser(view, self.rng, self._epsilon(), guide=self._guide(group_id, task))
+            plans = construct(prepared.problem, chooser, self.group_size, record=True)
+            logp = chooser.log_probabilities(plans)
+        designs, version = prepared.drafter(plans), self.policy.version
+        members = trajectories(plans, designs, logp, task_id=task.id, group_id=group_id, version=version, taken=taken)
         return Group(group_id, task, members)
 
     def _guide(self, group_id: str, task: Task) -> Preferences | None:
@@ -262,15 +249,7 @@ class Drafts:
         preferences[: self._exploring] = self.recalls.preferences(group_id, task.id, self._exploring, self.rng)
         return Preferences(preferences)
 
-    def _plans(
-        self, prepared: PreparedRequirements, view: PolicyView, guide: Preferences | None
-    ) -> tuple[Plans, Floats, Bools | None]:
-        # Complete plans, independent of each other.
-        chooser = PolicyChooser(view, self.rng, self._epsilon(), guide=guide)
-        plans = construct(prepared.problem, chooser, self.group_size, record=True)
-        return plans, chooser.log_probabilities(plans), None
-
-    def _edits(self, prepared: PreparedRequirements, view: PolicyView) -> tuple[Plans, Floats, Bools | None]:
+    def _edits(self, prepared: PreparedRequirements, view: PolicyView) -> tuple[Plans, Floats, Bools]:
         # Edits of one plan that all take the same decisions again: only those make their scores differ.
         parent = construct(prepared.problem, PolicyChooser(view, self.rng), 1)
         again = some_decisions(prepared.problem, self.rng)
@@ -317,14 +296,13 @@ class DesignReward:
         self.library = library
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
-        prepared = self.library(task.id)
-        return [self._score(prepared, task, member) for member in group]
-
-    def _score(self, prepared: PreparedRequirements, task: Task, member: Trajectory) -> Score:
-        found = score_design(prepared, member.meta["design"], task.seed)
-        parts = {str(name): share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
-        flags = tuple(violation.rule for violation in found.broken)
-        return Score(found.total, {} if found.broken else parts, flags)
+        prepared, scores = self.library(task.id), []
+        for member in group:
+            found = score_design(prepared, member.meta["design"], task.seed)
+            parts = {str(name): share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
+            flags = tuple(violation.rule for violation in found.broken)
+            scores.append(Score(found.total, {} if found.broken else parts, flags))
+        return scores
 
 
 # Updates within a call are small and cautious; a training run has the defaults of `declaration`.

@@ -20,19 +20,13 @@ from typing import Any, Self
 import numpy as np
 
 from groupwise.config.sections import ScoringSettings, TrainingSettings
+from groupwise.designer import prediction_correction as correction
 from groupwise.designer.declaration import GenerationSettings
-from groupwise.designer.generations import Candidate, Generations, diversity, pareto_front
+from groupwise.designer.generations import Candidate, Generations, diversity_of, pareto_front
 from groupwise.designer.learning import Improvement, LearningPolicy
 from groupwise.designer.memory import Recollection
 from groupwise.designer.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
 from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.prediction_correction import (
-    Correction,
-    ErrorAnalysis,
-    check_by_simulation,
-    known_correction,
-    remember_correction,
-)
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.tasks import PreparedRequirements, control_flow_of
 from groupwise.errors import ConfigError
@@ -124,8 +118,8 @@ class DesignSession:
 
     def __init__(self, designer: Designer, requirements: Requirements) -> None:
         self.designer = designer
-        self.correction = Correction()
-        self.analysis: ErrorAnalysis | None = None
+        self.correction = correction.Correction()
+        self.analysis: correction.ErrorAnalysis | None = None
         self.stages = dict.fromkeys(STAGES, 0.0)
         self.history: list[Generation] = []
         self.front: list[Candidate] = []
@@ -139,7 +133,8 @@ class DesignSession:
             self.settings = chosen if isinstance(chosen, GenerationSettings) else chosen(self.prepared.problem)
             record = designer.improvement is not None or designer.memory is not None
             self.generations = Generations(designer.policy, self.prepared, self.settings, designer.seed, record)
-            self.memory = None if designer.memory is None else self._recollection(designer.memory)
+            memory = designer.memory
+            self.memory = Recollection(memory, self.prepared.problem, designer.seed) if memory is not None else None
             self.evaluator = CandidateEvaluator(self.prepared, designer.seed)
             self.policy: LearningPolicy | None = (
                 designer.improvement.begin(self.generations) if designer.improvement is not None else None
@@ -210,19 +205,17 @@ class DesignSession:
             notes=tuple(self.notes),
         )
 
-    def check(self) -> ErrorAnalysis:
+    def check(self) -> correction.ErrorAnalysis:
         """Simulate the best design and compare with the prediction; memory stores by how much they differ."""
         with self._stage("evaluation"):
-            entropy, seed = self.history[-1].entropy, self.designer.seed
+            entropy, seed, best = self.history[-1].entropy, self.designer.seed, self.generations.best.design
             # `self.requirements` have the corrected durations and costs already: only the formulas' factor is left.
             known = replace(self.correction, durations={}, cost=1.0)
-            found = check_by_simulation(
-                self.generations.best.design, self.requirements, known, entropy=entropy, seed=seed
-            )
+            found = correction.check_by_simulation(best, self.requirements, known, entropy=entropy, seed=seed)
         if self.designer.memory is not None:
             with self._stage("memory integration"):
                 kept = replace(self.correction, formulas=found.correction.formulas)
-                remember_correction(self.designer.memory, self.prepared.problem, kept)
+                correction.remember_correction(self.designer.memory, self.prepared.problem, kept)
         self.analysis = found
         return found
 
@@ -230,7 +223,7 @@ class DesignSession:
         # The requirements as earlier measurements correct them, provided that they can still be met.
         if self.designer.memory is None:
             return stated
-        self.correction = known_correction(self.designer.memory, stated)
+        self.correction = correction.known_correction(self.designer.memory, stated)
         corrected = self.correction.applied(stated)
         if corrected is stated:
             return stated
@@ -238,13 +231,10 @@ class DesignSession:
             self.notes.append(
                 f"Earlier measurements are ignored, because no design could meet the corrected requirements: {found[0]}"
             )
-            self.correction = Correction()
+            self.correction = correction.Correction()
             return stated
         self.notes.append(self.correction.words())
         return corrected
-
-    def _recollection(self, memory: MemorySystem) -> Recollection:
-        return Recollection(memory, self.prepared.problem, self.designer.seed)
 
     def _settled(self) -> bool:
         # Whether the best score has improved by less than the threshold over the last generations.
@@ -270,7 +260,7 @@ class DesignSession:
             best=self.generations.best.total,
             mean=metrics.mean,
             origins=dict(metrics.origins),
-            diversity=diversity(judged, self.prepared),
+            diversity=diversity_of(self.prepared.problem, np.stack([candidate.choices for candidate in judged])),
             novelty=len(judged) / max(made, 1),
             # −mean log p of samples estimates the entropy of the policy over whole designs, in nats.
             entropy=-float(np.mean(sampled)) if sampled else 0.0,

@@ -14,9 +14,8 @@ activities and pools. The next prediction, and the next design, use it.
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from groupwise.designer.features import features_of, situation
 from groupwise.designer.problem import DesignProblem
@@ -64,12 +63,8 @@ class Losses:
 
     @property
     def total(self) -> float:
-        weights = self.weights
-        return (
-            weights.performance * self.performance
-            + weights.structural * self.structural
-            + weights.exploration * self.exploration
-        )
+        performance, structural, exploration = astuple(self.weights)
+        return float(performance * self.performance + structural * self.structural + exploration * self.exploration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,14 +281,8 @@ def remember_correction(memory: MemorySystem, problem: DesignProblem | Requireme
     problem = problem if isinstance(problem, DesignProblem) else DesignProblem(problem)
     requirements = problem.requirements
     direction = memory.direction(requirements, {"features": situation(features_of(problem))})
-    record: dict[str, Any] = {
-        "durations": dict(correction.durations),
-        "cost": correction.cost,
-        "formulas": correction.formulas,
-        "observations": correction.observations,
-    }
     with memory.generation(memory.now + 1):
-        memory.contexts.record(family_of(requirements), direction, record, True)
+        memory.contexts.record(family_of(requirements), direction, asdict(correction), True)
 
 
 def measured_from_log(path: str | Path) -> MeasuredPerformance:

@@ -85,7 +85,6 @@ FEATURES = 8
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
-WEEK = 168.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +139,7 @@ class DesignProblem:
         self.speed = np.array([pool.speed for pool in each])
         self.wage = np.array([pool.wage for pool in each])
         self.machine = np.array([pool.kind == "machine" for pool in each], np.bool_)
-        hours = [sum(end - start for start, end in pool.calendar) / WEEK if pool.calendar else 1.0 for pool in each]
-        self.open = np.array(hours)
+        self.open = np.array([pool.open_share for pool in each])
         self.may = np.zeros((len(self.names), len(each)), np.bool_)
         # The pools of each activity in the order of the requirements; a pool's position is its candidate number.
         self.eligible: tuple[tuple[int, ...], ...] = tuple(
@@ -279,6 +277,24 @@ class DesignProblem:
 
     def pool_candidates(self, activity: int) -> tuple[int, ...]:
         return self.eligible[activity][:CANDIDATES]
+
+    def padded_members(self) -> Floats:
+        """[units, nodes]: weights that take the mean over the activities of a unit."""
+        return np.pad(self.members, ((0, 0), (0, len(self.pool_names) + 1)))
+
+    def table_rows(self, head: int, subjects: Ints) -> Ints:
+        """The row of each subject in the table of nothing, nodes and units."""
+        if head in (Head.NEXT, Head.PLACE):
+            first = 1 + len(self.names) + len(self.pool_names) + 1
+            return np.where(subjects >= 0, subjects + first, 0)
+        return subjects + 1
+
+    def pool_rows(self, activity: int) -> Ints:
+        """The table rows of the pools that an activity may use, padded with 0."""
+        able = self.pool_candidates(activity)
+        rows = np.zeros(CANDIDATES, np.int64)
+        rows[: len(able)] = np.array(able) + 1 + len(self.names)
+        return rows
 
 
 def table_order(problem: DesignProblem) -> tuple[Ints, Ints]:

@@ -13,6 +13,7 @@ from groupwise.designer.declaration import DESIGNER
 from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_share, likeliest
 from groupwise.designer.memory import Recalls, RememberingSource, open_memory
 from groupwise.designer.policy import GraphPolicy, first_policy
+from groupwise.designer.problem import DesignProblem
 from groupwise.designer.report import report_sections
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
 from groupwise.errors import ConfigError
@@ -47,7 +48,12 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
     check(cfg)
     library = RequirementsLibrary(requirements or own_requirements(cfg))
     policy = first_policy(cfg)
-    recalls = _recalls(cfg, library)
+
+    def problem_of(task_id: str) -> DesignProblem:
+        return library(task_id).problem
+
+    memory = str(cfg.task.options.get("memory", ""))
+    recalls = Recalls(open_memory(memory, cfg.memory), problem_of) if memory else None
     source = RememberingSource(
         cfg,
         recalls,
@@ -55,16 +61,10 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
         tasks=NumberedTasks(lambda number: library.task(cfg.run.seed * 10_000_000 + number)),
         rollout=Drafts(cfg, policy, library, recalls),
         reward=DesignReward(library),
-        collate=Collation(lambda task_id: library(task_id).problem),
+        collate=Collation(problem_of),
         reference=_frozen(policy) if cfg.policy.use_reference_model else None,
     )
     return Parts(policy, source, greedy_evaluation(cfg, library))
-
-
-def _recalls(cfg: TrainingConfig, library: RequirementsLibrary) -> Recalls | None:
-    # The memory that `task.options.memory` names, if it names one.
-    path = str(cfg.task.options.get("memory", ""))
-    return Recalls(open_memory(path, cfg.memory), lambda task_id: library(task_id).problem) if path else None
 
 
 def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:

@@ -13,20 +13,10 @@ from rich.text import Text
 from groupwise import __version__
 from groupwise.config import TrainingConfig
 from groupwise.designer.design_call import DesignReport, search
-from groupwise.designer.explanation import (
-    Explanation,
-    ParetoRow,
-    few,
-    in_a_line,
-    in_time,
-    lines_of,
-    listed,
-    plain_sequence,
-    row_of,
-)
+from groupwise.designer.explanation import ParetoRow, few, in_time, lines_of, listed, one_line, plain_sequence, row_of
 from groupwise.designer.figures import draw_front, draw_generations, draw_parts, draw_stages
 from groupwise.designer.learning import likeliest
-from groupwise.designer.outcome import STAGES, DesignOutcome, Generation
+from groupwise.designer.outcome import STAGES, DesignOutcome
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, held_out, own_requirements
@@ -35,7 +25,7 @@ from groupwise.reporting.page import figure, whole_page
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.pictures.svg import svg
-from groupwise.workflows.scoring import DesignScore, ScorePart
+from groupwise.workflows.scoring import ScorePart
 
 WIDEST = 110
 # Lines of the workflow before it is cut off.
@@ -58,7 +48,7 @@ def _terminal_parts(
         yield section("Pareto-optimal designs")
         yield Padding(pareto_table(few(rows), len(rows)), (0, 0, 0, 2), expand=False)
     yield section(f"Changes from {call.explanation.baseline.words}")
-    yield Padding(changes_table(call.explanation), (0, 0, 0, 2), expand=False)
+    yield Padding(changes_table(call), (0, 0, 0, 2), expand=False)
     if call.outcome.analysis is not None:
         yield section("Simulation of the best design")
         yield Padding(Group(*map(Text, call.outcome.analysis.lines())), (0, 0, 0, 2), expand=False)
@@ -86,7 +76,7 @@ def _headline_text(call: DesignReport) -> RenderableType:
 
 def picture(call: DesignReport, width: int) -> RenderableType:
     """The workflow as a few lines of text."""
-    lines = Text(in_a_line(call.design)).wrap(Console(width=width), width)
+    lines = Text(one_line(call.design.root)).wrap(Console(width=width), width)
     return Group(*lines[:LONGEST], *([Text("…", style="dim")] if len(lines) > LONGEST else []))
 
 
@@ -96,27 +86,25 @@ def pareto_table(rows: Sequence[ParetoRow], of: int) -> RenderableType:
     for name in ("score", "cycle time", "cost per case", "control-flow complexity", "servers"):
         table.add_column(name, justify="right")
     for row in rows:
-        values = (
-            f"{row.score:.3f}",
-            in_time(row.cycle_time),
-            f"{row.cost:.4g}",
-            f"{row.control_flow:.0f}",
-            str(row.servers),
-        )
-        table.add_row("▶" if row.chosen else "", *values, style="bold" if row.chosen else "")
+        table.add_row(*_cells(row), style="bold" if row.chosen else "")
     more = [Text(f"and {of - len(rows)} more", style="dim")] if of > len(rows) else []
     return Group(table, *more)
 
 
-def changes_table(diff: Explanation) -> RenderableType:
+def _cells(row: ParetoRow) -> tuple[str, ...]:
+    mark, cycle = "▶" if row.chosen else "", in_time(row.cycle_time)
+    return mark, f"{row.score:.3f}", cycle, f"{row.cost:.4g}", f"{row.control_flow:.0f}", str(row.servers)
+
+
+def changes_table(call: DesignReport) -> RenderableType:
     """What changed, and which measures raised and lowered the score."""
+    diff = call.explanation
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column()
     if diff.before.broken:
-        table.add_row(
-            "✗", Text(f"no score, because it breaks rules: {listed([str(rule) for rule in diff.before.broken], 2)}")
-        )
+        rules = listed([str(rule) for rule in diff.before.broken], 2)
+        table.add_row("✗", Text(f"no score, because it breaks rules: {rules}"))
     found = list(lines_of(diff.differences))
     for mark, words in found or [("=", "nothing: no better design was found")]:
         table.add_row(mark, Text(words))
@@ -156,7 +144,7 @@ def design_page(call: DesignReport) -> str:
 def sections(call: DesignReport) -> Iterable[str]:
     """The sections about a call, on its own page and in the report of a run."""
     yield _designs(call)
-    yield _changes(call.explanation)
+    yield _changes(call)
     yield _front(call)
     yield _score(call)
     yield _course(call)
@@ -198,7 +186,8 @@ def drawing(design: Design) -> str:
     return f"<div class=scroll>{text.replace('<svg', f'<svg {style}', 1)}</div>"
 
 
-def _changes(diff: Explanation) -> str:
+def _changes(call: DesignReport) -> str:
+    diff = call.explanation
     rows = "".join(f"<tr><td>{mark}</td><td>{escape(words)}</td></tr>" for mark, words in lines_of(diff.differences))
     better = "".join(_reason("▲", "right", str(reason)) for reason in diff.rose)
     worse = "".join(_reason("▼", "wrong", str(reason)) for reason in diff.fell)
@@ -235,13 +224,7 @@ COLUMNS = ("score", "cycle_time", "cost", "control_flow", "servers", "chosen")
 def _front_table(rows: list[ParetoRow]) -> str:
     names = ("", "Score", "Cycle time", "Cost per case", "Control-flow complexity", "Servers")
     head = "".join(f"<th scope=col>{name}</th>" for name in names)
-    body = ""
-    for row in rows:
-        values = (
-            "▶" if row.chosen else "", f"{row.score:.3f}", in_time(row.cycle_time), f"{row.cost:.4g}",
-            f"{row.control_flow:.0f}", str(row.servers),
-        )  # fmt: skip
-        body += f"<tr>{''.join(f'<td>{value}</td>' for value in values)}</tr>"
+    body = "".join(f"<tr>{''.join(f'<td>{value}</td>' for value in _cells(row))}</tr>" for row in rows)
     return f"<div class=scroll><table class=numbers><tr>{head}</tr>{body}</table></div>"
 
 
@@ -259,12 +242,9 @@ def _score(call: DesignReport) -> str:
         csv_text(["measure", "share", "value"], ([part.name, part.share, part.value] for part in parts)),
         lambda width: draw_parts(before, after, width),
     )
-    return f"<section><h2>Parts of the score</h2>{figure(picture, wide=True)}{_explained(call.score)}</section>"
-
-
-def _explained(score: DesignScore) -> str:
-    rows = "".join(_lines(score.explain(), 0))
-    return f"<details><summary>The full explanation</summary><div class=scroll><table>{rows}</table></div></details>"
+    table = f"<div class=scroll><table>{''.join(_lines(after, 0))}</table></div>"
+    told = f"<details><summary>The full explanation</summary>{table}</details>"
+    return f"<section><h2>Parts of the score</h2>{figure(picture, wide=True)}{told}</section>"
 
 
 def _lines(part: ScorePart, depth: int) -> Iterable[str]:
@@ -282,7 +262,7 @@ def _course(call: DesignReport) -> str:
         "generations",
         "Candidates by generation",
         "Best score so far, mean score, and the origin of the candidates.",
-        _best_and_mean(generations),
+        "; ".join(f"generation {one.number + 1}: best {one.best:.3f}, mean {one.mean:.3f}" for one in generations),
         csv_text(["generation", "judged", "best", "mean", "novelty", "entropy"], rows),
         lambda width: draw_generations(generations, width),
     )
@@ -315,10 +295,6 @@ def _convergence(call: DesignReport) -> str:
     table = f"<div class=scroll><table class=numbers><tr>{head}</tr>{rows}</table></div>"
     words = "<p>Over the last ten generations. The loss needs --learn, the hit rate --memory.</p>"
     return f"<section><h2>Convergence</h2>{words}{table}{simulated}</section>"
-
-
-def _best_and_mean(generations: Iterable[Generation]) -> str:
-    return "; ".join(f"generation {one.number + 1}: best {one.best:.3f}, mean {one.mean:.3f}" for one in generations)
 
 
 def _notes(notes: Iterable[str]) -> str:

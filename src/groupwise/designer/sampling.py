@@ -82,10 +82,13 @@ class Preferences:
         logits = np.einsum("pdcf,pf->pdc", question.known, self.known[:, head])
         if head not in NAMELESS:
             logits = logits + self.number[:, None, head]
-        logits = np.where(question.legal, logits, -np.inf)
-        weights = np.exp(logits - logits.max(-1, keepdims=True))
-        shares: Floats = weights / weights.sum(-1, keepdims=True)
-        return shares
+        return softmax(np.where(question.legal, logits, -np.inf))
+
+
+def softmax(logits: Floats) -> Floats:
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    shares: Floats = weights / weights.sum(-1, keepdims=True)
+    return shares
 
 
 class PolicyView:
@@ -97,7 +100,7 @@ class PolicyView:
         with torch.no_grad():
             nodes, kinds = torch.from_numpy(seen.nodes)[None], torch.from_numpy(seen.kinds)[None]
             graph = policy.encode(nodes, kinds, torch.from_numpy(seen.relations)[None])[0]
-            units = torch.from_numpy(padded_members(problem)).float() @ graph
+            units = torch.from_numpy(problem.padded_members()).float() @ graph
             table = torch.cat([torch.zeros_like(graph[:1]), graph, units])
             whole = torch.einsum("w,hwd->hd", graph[-1], policy.whole) + policy.bias
             self.subject = (torch.einsum("nw,hwd->hnd", table, policy.subject) + whole[:, None]).numpy()
@@ -111,36 +114,14 @@ class PolicyView:
     def logits(self, question: DecisionBatch) -> Floats:
         """The logits, [plans, decisions, candidates]."""
         problem, head = self.problem, question.head
-        hidden = self.subject[head][table_rows(problem, head, question.subjects)][:, :, None]
+        hidden = self.subject[head][problem.table_rows(head, question.subjects)][:, :, None]
         hidden = hidden + (self.units if head == Head.NEXT else self.number[head])
         if head == Head.ALLOCATION:
-            able = pool_rows(problem, int(question.subjects[0, 0]))
+            able = problem.pool_rows(int(question.subjects[0, 0]))
             hidden = hidden + np.where((able > 0)[:, None], self.pools[able], 0.0)
         hidden = hidden + question.known.astype(np.float32) @ self.known[head]
         logits: Floats = np.maximum(hidden, 0) @ self.out[head]
         return logits
-
-
-def padded_members(problem: DesignProblem) -> Floats:
-    """[units, nodes]: weights that take the mean over the activities of a unit."""
-    nodes = len(problem.names) + len(problem.pool_names) + 1
-    return np.pad(problem.members, ((0, 0), (0, nodes - len(problem.names))))
-
-
-def table_rows(problem: DesignProblem, head: int, subjects: Ints) -> Ints:
-    """The row of each subject in the table of nothing, nodes and units."""
-    if head in (Head.NEXT, Head.PLACE):
-        first = 1 + len(problem.names) + len(problem.pool_names) + 1
-        return np.where(subjects >= 0, subjects + first, 0)
-    return subjects + 1
-
-
-def pool_rows(problem: DesignProblem, activity: int) -> Ints:
-    """The table rows of the pools that an activity may use, padded with 0."""
-    able = problem.pool_candidates(activity)
-    rows = np.zeros(CANDIDATES, np.int64)
-    rows[: len(able)] = np.array(able) + 1 + len(problem.names)
-    return rows
 
 
 # Another distribution over the candidates, [plans, decisions, candidates], 0 where illegal.
@@ -174,14 +155,11 @@ class PolicyChooser:
 
     def draw(self, question: DecisionBatch) -> tuple[Ints, Floats]:
         legal = question.legal
-        logits = self.view.logits(question) / self.temperature
-        logits = np.where(legal, logits, -np.inf)
-        weights = np.exp(logits - logits.max(-1, keepdims=True))
-        shares = weights / weights.sum(-1, keepdims=True)
+        logits = np.where(legal, self.view.logits(question) / self.temperature, -np.inf)
         count = legal.sum(-1, keepdims=True)
         epsilon = np.broadcast_to(np.asarray(self.epsilon, np.float64), legal.shape[:1])[:, None, None]
         other = legal / count if self.guide is None else self.guide(question)
-        mixed = (1 - epsilon) * shares + epsilon * other
+        mixed = (1 - epsilon) * softmax(logits) + epsilon * other
         # Inverse transform sampling; scaling by the sum absorbs rounding.
         point = self.rng.random((*legal.shape[:2], 1)) * mixed.sum(-1, keepdims=True)
         choice = (mixed.cumsum(-1) > point).argmax(-1)

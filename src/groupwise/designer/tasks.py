@@ -17,18 +17,7 @@ from groupwise.designer.plans import Plans
 from groupwise.designer.problem import DISCIPLINES, DUES, TIMEOUTS, DesignProblem
 from groupwise.errors import ConfigError
 from groupwise.types import Task
-from groupwise.workflows.blocks import (
-    Activity,
-    Block,
-    Choice,
-    Design,
-    Handling,
-    Parallel,
-    Retry,
-    Scheduling,
-    Sequence,
-    Skip,
-)
+from groupwise.workflows.blocks import Activity, Block, Choice, Design, Handling, Parallel, Retry, Sequence, Skip
 from groupwise.workflows.evaluation import TierChoice, evaluate
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements, read_requirements
 from groupwise.workflows.scoring import DesignScore, DesignScorer
@@ -142,12 +131,8 @@ def _random_branches(rng: random.Random, names: list[str]) -> list[dict[str, Any
         weights = [rng.uniform(0.2, 1) for _ in options]
         whole = rng.choice((1.0, rng.uniform(0.3, 0.95))) if len(options) > 1 else rng.uniform(0.1, 0.9)
         total = sum(weights)
-        found.append(
-            {
-                "name": f"branch {len(found) + 1}",
-                "options": {n: w / total * whole for n, w in zip(options, weights, strict=True)},
-            }
-        )
+        shares = {n: w / total * whole for n, w in zip(options, weights, strict=True)}
+        found.append({"name": f"branch {len(found) + 1}", "options": shares})
     return found
 
 
@@ -208,16 +193,8 @@ class Drafter:
 
     def _design(self, plans: Plans, row: int) -> Design:
         problem = self.problem
-        details = list(
-            zip(
-                plans.pool[row].tolist(),
-                plans.retries[row].tolist(),
-                plans.timeout[row].tolist(),
-                plans.due[row].tolist(),
-                plans.priority[row].tolist(),
-                strict=True,
-            )
-        )
+        tables = (plans.pool, plans.retries, plans.timeout, plans.due, plans.priority)
+        details = list(zip(*(table[row].tolist() for table in tables), strict=True))
         discipline = plans.discipline[row].tolist()
         stages: list[list[list[Block]]] = []
         stage_of, lane_of = plans.stage[row].tolist(), plans.lane[row].tolist()
@@ -239,7 +216,10 @@ class Drafter:
             for number, (name, count) in enumerate(zip(problem.pool_names, plans.servers[row].tolist(), strict=True))
             if number in used
         )
-        return Design(problem.requirements.name, _flat(parts), servers, problem.requirements.documentation or WORDS)
+        # A stage with a single lane is merged into the sequence of stages.
+        flat = [part for stage in parts for part in (stage.parts if isinstance(stage, Sequence) else (stage,))]
+        root, words = _joined(flat, Sequence), problem.requirements.documentation or WORDS
+        return Design(problem.requirements.name, root, servers, words)
 
     def _shares(self, plans: Plans, row: int) -> dict[int, tuple[float, ...]]:
         # The probabilities of the activities of every unit that is a choice.
@@ -265,11 +245,10 @@ class Drafter:
         problem = self.problem
         speed = float(problem.speed[pool]) if pool >= 0 else 1.0
         factor, share, deadline = TIMEOUTS[timeout], DUES[due], problem.requirements.rules.deadline
-        scheduling: Scheduling = DISCIPLINES[discipline]  # type: ignore[assignment]
         handling = Handling(
             pool=problem.pool_names[pool] if pool >= 0 else None,
             priority=priority,
-            scheduling=scheduling,
+            scheduling=DISCIPLINES[discipline],  # type: ignore[arg-type]
             retry=Retry(retries),
             timeout=None if factor is None else factor * float(problem.mean[activity]) / speed,
             due=None if share is None or deadline is None else share * deadline,
@@ -294,12 +273,6 @@ def _choice(tasks: list[Activity], shares: tuple[float, ...] | None) -> Block:
 
 def _joined(parts: list[Block], kind: type[Sequence] | type[Parallel]) -> Block:
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
-
-
-def _flat(stages: list[Block]) -> Block:
-    # The stages as one sequence; a stage with a single lane is merged into it.
-    parts = [part for stage in stages for part in (stage.parts if isinstance(stage, Sequence) else (stage,))]
-    return _joined(parts, Sequence)
 
 
 # Prepared requirements in memory at once.

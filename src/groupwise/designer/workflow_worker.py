@@ -24,7 +24,7 @@ from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.feasibility import insist_feasible
 from groupwise.workflows.files import read_workflow, write_workflow
-from groupwise.workflows.files.formats import Format, find_format, formats
+from groupwise.workflows.files.formats import find_format, formats
 from groupwise.workflows.inspection import Opened, inspect_workflow, open_workflow
 from groupwise.workflows.pictures.svg import svg
 from groupwise.workflows.requirements import Requirements, parse_requirements
@@ -42,7 +42,8 @@ def design(asked: Asked) -> dict[str, Any]:
     request = DesignOptions(Path(REQUIREMENTS), asked["evaluations"], seed=asked["seed"], check=asked["check"])
     found = design_for(request, lambda generation: None, lambda: False)
     document = document_of(found.design, found.requirements)
-    return {**found.as_dict(), "notes": list(found.notes), "performance": _performance(found.score), **_shown(document)}
+    performance = asdict(found.score.performance) if found.score.performance is not None else None
+    return {**found.as_dict(), "notes": list(found.notes), "performance": performance, **_shown(document)}
 
 
 def check(asked: Asked) -> dict[str, Any]:
@@ -75,7 +76,14 @@ def download(asked: Asked) -> dict[str, Any]:
 
 
 def known_formats(asked: Asked) -> dict[str, Any]:
-    return {"formats": [_format(one) for one in formats().values()]}
+    told = [
+        {
+            "name": one.name, "title": one.title, "suffix": one.suffixes[0], "reads": one.read is not None,
+            "writes": one.write is not None,
+        }
+        for one in formats().values()
+    ]  # fmt: skip
+    return {"formats": told}
 
 
 def _opened(asked: Asked) -> Opened:
@@ -105,16 +113,14 @@ def _written_requirements(asked: Asked, start: str | None) -> Requirements:
     """Write the requirements to a file."""
     given = asked["requirements"]
     value: Any = load_yaml(given.encode("utf8", "replace"), aliases=True) if isinstance(given, str) else dict(given)
-    if isinstance(value, dict) and value.get("start") is not None:
-        if start is None:
-            raise ConfigError(
-                f"start = {value['start']!r:.80} names a file, but the service does not read files of its machine",
-                hint="Send the starting workflow as `workflow`, or leave `start` out.",
-                field="start",
-            )
+    if isinstance(value, dict) and start is not None:
         value["start"] = start
-    elif isinstance(value, dict) and start is not None:
-        value["start"] = start
+    elif isinstance(value, dict) and value.get("start") is not None:
+        raise ConfigError(
+            f"start = {value['start']!r:.80} names a file, but the service does not read files of its machine",
+            hint="Send the starting workflow as `workflow`, or leave `start` out.",
+            field="start",
+        )
     requirements = parse_requirements(value)
     Path(REQUIREMENTS).write_text(requirements.model_dump_json(exclude_defaults=True), encoding="utf8")
     return requirements
@@ -140,21 +146,12 @@ def _cannot(document: Document) -> dict[str, str]:
     return found
 
 
-def _performance(score: Any) -> dict[str, Any] | None:
-    return asdict(score.performance) if score.performance is not None else None
-
-
 def _file(document: Document, to: str) -> dict[str, Any]:
     found = find_format(Path("workflow"), name=to)
     name = f"workflow{found.suffixes[0]}"
     notes = write_workflow(document, name, to)
     content = base64.b64encode(Path(name).read_bytes()).decode("ascii")
     return {"content": content, "suffix": found.suffixes[0], "name": document.name, "notes": list(notes)}
-
-
-def _format(one: Format) -> dict[str, Any]:
-    fields = {"name": one.name, "title": one.title, "suffix": one.suffixes[0]}
-    return {**fields, "reads": one.read is not None, "writes": one.write is not None}
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.partial_orders import in_order
-from groupwise.workflows.requirements import Pool, Requirements
+from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.rules import needs
 
 # With up to this many rules, several orders of dropping them are tried, which finds smaller sets; with more, only one.
@@ -308,13 +308,9 @@ def overloads(requirements: Requirements) -> list[str]:
     for union in sorted(unions, key=lambda one: (len(one), sorted(one))):
         work = [name for name in needed if activities[name].pools and union >= set(activities[name].pools)]
         asked = rate * sum(shortest_time(requirements, name, needed) for name in work)
-        there = sum(pools[pool].most * _at_work(pools[pool]) for pool in union)
+        there = sum(pools[pool].most * pools[pool].open_share for pool in union)
         if asked > there and not any(smaller < union for smaller, _ in found):
             named = ", ".join(map(repr, sorted(union)))
             limit = f"at most {there:.4g} are at work on average, even with `most` servers"
             found.append((union, f"the demand keeps {asked:.4g} servers of {named} busy, but {limit}"))
     return [words for _, words in found]
-
-
-def _at_work(pool: Pool) -> float:
-    return sum(end - start for start, end in pool.calendar) / 168 if pool.calendar else 1.0  # hours of a week

@@ -74,6 +74,11 @@ class Pool(RequirementPart):
         Field(description="working hours as hours of the week from Monday 0:00; empty: always"),
     ] = ()
 
+    @property
+    def open_share(self) -> float:
+        """The share of the week in which it works."""
+        return sum(end - start for start, end in self.calendar) / 168 if self.calendar else 1.0
+
     @model_validator(mode="after")
     def _range(self) -> Self:
         if self.least > self.most:
