@@ -357,7 +357,8 @@ def _fold_cancellable(sketch: _Sketch) -> bool:
             continue
         if not _clears_just(sketch.graph, content.cancels, sketch.covers[inside]):
             continue
-        chance = _chance(sketch.out[guard][breaker], sketch.out[guard][end])
+        breaking, ending_ = sketch.out[guard][breaker], sketch.out[guard][end]
+        chance = breaking if breaking is not None else 0.5 if ending_ is None else 1 - ending_
         names = {split, inside, guard, end, after, breaker, handler}
         sketch.fold(names, split, after, blocks.Cancellable(body, chance, handling))
         done = True
@@ -388,12 +389,6 @@ def _clears_just(graph: Graph, cancels: frozenset[str], body: frozenset[str]) ->
         if graph.by_id[flow.source].kind == "task" and graph.by_id[flow.target].kind == "task"
     }
     return body | between_tasks <= cancels <= body | {flow.id for flow in touching}
-
-
-def _chance(breaking: float | None, ending: float | None) -> float:
-    if breaking is not None:
-        return breaking
-    return 0.5 if ending is None else 1 - ending
 
 
 # Tried in this order until none fits: simple folds first, so that later ones see larger blocks.

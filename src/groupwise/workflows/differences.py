@@ -11,9 +11,9 @@ from itertools import combinations
 from typing import Any
 
 from groupwise.workflows.block_form import lift
-from groupwise.workflows.blocks import Block, Cancellable, Design, DesignError, Handling, Instances, Loop, children
+from groupwise.workflows.blocks import Block, Cancellable, Design, DesignError, Instances, Loop, children
 from groupwise.workflows.document import Document
-from groupwise.workflows.graph import Node
+from groupwise.workflows.graph import Flow, Node
 from groupwise.workflows.rules import ActivityPlace, places_of, relation
 
 MOST_COMPARED = 400  # activities whose pairs are compared: 80,000 pairs
@@ -84,12 +84,12 @@ def _designs(old: Design, new: Design) -> Differences:
     before = {place.activity.name: place for place in places_of(old.root)}
     after = {place.activity.name: place for place in places_of(new.root)}
     both = [name for name in before if name in after]
-    changed = [
-        change
-        for name in both
-        for change in _handlings(name, before[name].activity.handling, after[name].activity.handling)
-    ]
-    changed += [change for name in both for change in _surrounded(name, old.root, before[name], new.root, after[name])]
+    changed: list[Change] = []
+    for name in both:
+        was, now = before[name].activity.handling, after[name].activity.handling
+        changed += _changes(name, asdict(was), asdict(now))
+    for name in both:
+        changed += _changes(name, _around(old.root, before[name]), _around(new.root, after[name]))
     changed += _staffed(old, new)
     return Differences(
         "blocks",
@@ -100,14 +100,8 @@ def _designs(old: Design, new: Design) -> Differences:
     )
 
 
-def _handlings(name: str, old: Handling, new: Handling) -> Iterator[Change]:
-    was, now = asdict(old), asdict(new)
-    yield from (Change(name, what, was[what], now[what]) for what in was if was[what] != now[what])
-
-
-def _surrounded(name: str, old: Block, before: ActivityPlace, new: Block, after: ActivityPlace) -> Iterator[Change]:
-    was, now = _around(old, before), _around(new, after)
-    yield from (Change(name, what, was[what], now[what]) for what in was if was[what] != now[what])
+def _changes(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+    return [Change(name, what, was[what], now[what]) for what in was if was[what] != now[what]]
 
 
 def _around(root: Block, place: ActivityPlace) -> dict[str, Any]:
@@ -173,21 +167,13 @@ _WORDS = {"before": "before", "after": "after", "beside": "in parallel with", "n
 
 def _drawings(old: Document, new: Document) -> Differences:
     before, after = _nodes(old), _nodes(new)
-    flows = [
-        {
-            (f"{graph.by_id[f.source].label} → {graph.by_id[f.target].label}"): f
-            for graph in doc.graphs
-            for f in graph.flows
-        }
-        for doc in (old, new)
-    ]
+    flows, others = _flows(old), _flows(new)
     changed = [change for name in before if name in after for change in _node_changes(name, before[name], after[name])]
-    for name, flow in flows[0].items():
-        other = flows[1].get(name)
-        if other is not None and other.probability != flow.probability:
-            changed.append(Change(name, "probability", flow.probability, other.probability))
-    moved = [Move(name, "is a new flow") for name in flows[1] if name not in flows[0]]
-    moved += [Move(name, "is no longer a flow") for name in flows[0] if name not in flows[1]]
+    for name, flow in flows.items():
+        if name in others and others[name].probability != flow.probability:
+            changed.append(Change(name, "probability", flow.probability, others[name].probability))
+    moved = [Move(name, "is a new flow") for name in others if name not in flows]
+    moved += [Move(name, "is no longer a flow") for name in flows if name not in others]
     return Differences(
         "graph",
         tuple(name for name in after if name not in before),
@@ -201,12 +187,15 @@ def _nodes(document: Document) -> dict[str, Node]:
     return {node.label: node for graph in document.graphs for node in graph.nodes}
 
 
-def _node_changes(name: str, old: Node, new: Node) -> Iterator[Change]:
-    yield from _handlings(name, old.handling, new.handling)
-    for what in ("kind", "join", "split", "copies", "calls", "cancels", "documentation"):
-        was, now = getattr(old, what), getattr(new, what)
-        if was != now:
-            yield Change(name, what, was, now)
+def _flows(document: Document) -> dict[str, Flow]:
+    flows = [(graph, flow) for graph in document.graphs for flow in graph.flows]
+    return {f"{graph.by_id[f.source].label} → {graph.by_id[f.target].label}": f for graph, f in flows}
+
+
+def _node_changes(name: str, old: Node, new: Node) -> list[Change]:
+    compared = ("kind", "join", "split", "copies", "calls", "cancels", "documentation")
+    was, now = ({what: getattr(node, what) for what in compared} for node in (old, new))
+    return _changes(name, asdict(old.handling), asdict(new.handling)) + _changes(name, was, now)
 
 
 def _shown(value: Any) -> str:

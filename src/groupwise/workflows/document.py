@@ -54,10 +54,8 @@ Ends = tuple[str, str]
 
 def to_graphs(design: blocks.Design) -> tuple[Graph, ...]:
     """The graphs of a design. A case starts in the first, which calls the others."""
-    # Filled while drawing: inner graphs before the outer ones that call them.
-    called: list[Graph] = []
-    whole = _drawn(design.name, design.root, called, design.documentation)
-    return (whole, *called)
+    called: list[Graph] = []  # filled while drawing: inner graphs before the outer ones that call them
+    return (_drawn(design.name, design.root, called, design.documentation), *called)
 
 
 def to_graph(design: blocks.Design) -> Graph:
@@ -88,7 +86,10 @@ def _draw(drawing: _Drawing, block: blocks.Block) -> Ends:
         case blocks.Instances(blocks.Activity() as body, least, most, enough):
             return (drawing.node(_task(body, TaskCopies(least, most, enough))),) * 2
         case blocks.Instances(body, least, most, enough):
-            return (drawing.node(_call(drawing, body, TaskCopies(least, most, enough))),) * 2
+            task = drawing.numbered("instances")
+            name = f"{drawing.name}_{task}"
+            drawing.called.append(_drawn(name, body, drawing.called))
+            return (drawing.node(Node(task, calls=name, copies=TaskCopies(least, most, enough))),) * 2
         case blocks.Sequence(parts):
             ends = [_draw(drawing, part) for part in parts]
             for (_, before), (after, _) in pairwise(ends):
@@ -108,13 +109,6 @@ def _draw(drawing: _Drawing, block: blocks.Block) -> Ends:
 
 def _task(activity: blocks.Activity, copies: TaskCopies = ONCE) -> Node:
     return Node(activity.name, activity.name, handling=activity.handling, copies=copies)
-
-
-def _call(drawing: _Drawing, body: blocks.Block, copies: TaskCopies) -> Node:
-    task = drawing.numbered("instances")
-    name = f"{drawing.name}_{task}"
-    drawing.called.append(_drawn(name, body, drawing.called))
-    return Node(task, calls=name, copies=copies)
 
 
 def _between(
@@ -167,14 +161,10 @@ def _loop(drawing: _Drawing, body: blocks.Block, again: float, redo: blocks.Bloc
         back, forth = _draw(drawing, redo)
         drawing.flow(exit_, back, again)
         drawing.flow(forth, entry)
-    return entry, _after(drawing, exit_, 1 - again)
-
-
-def _after(drawing: _Drawing, split: str, probability: float) -> str:
-    """Add a node after the split, so that the flow out of the block has a place for its probability."""
+    # A node after the split, so that the flow out of the block has a place for its probability.
     done = drawing.gateway("loop_done")
-    drawing.flow(split, done, probability)
-    return done
+    drawing.flow(exit_, done, 1 - again)
+    return entry, done
 
 
 def _cancellable(drawing: _Drawing, block: blocks.Cancellable) -> Ends:

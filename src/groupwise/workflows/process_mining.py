@@ -16,18 +16,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
 
+import groupwise.workflows.requirements as asked
 from groupwise.errors import ConfigError
 from groupwise.workflows.event_logs import LogEvent, read_events
 from groupwise.workflows.partial_orders import find_ring, reduced
-from groupwise.workflows.requirements import (
-    Demand,
-    Duration,
-    Pool,
-    RequiredActivity,
-    RequiredBranch,
-    RequiredRules,
-    Requirements,
-)
 
 SUPPORT = 0.95
 FEWEST_CASES = 5  # fewer observations say nothing about a pair or a distribution
@@ -52,7 +44,7 @@ class LoggedWork:
 class LogEstimate:
     """Requirements, the number of cases and events behind them, and what the log could not tell."""
 
-    requirements: Requirements
+    requirements: asked.Requirements
     cases: int
     events: int
     notes: tuple[str, ...] = ()
@@ -82,18 +74,18 @@ def estimate(events: Sequence[LogEvent], name: str = "log", support: float = SUP
         if one.start is not None:
             times[one.activity].append(one.end - one.start)
     activities = {
-        activity: RequiredActivity(duration=_duration(activity, found, notes), pools=eligible.get(activity, ()))
+        activity: asked.RequiredActivity(duration=_duration(activity, found, notes), pools=eligible.get(activity, ()))
         for activity, found in times.items()
     }
     shares = {activity: count / len(cases) for activity, count in seen.items()}
     branches, excludes = _branches(shares, cases)
-    requirements = Requirements(
+    requirements = asked.Requirements(
         name=name,
         activities=activities,
         pools=pools,
-        rules=RequiredRules(precedes=tuple(_precedence(cases, support)), excludes=tuple(excludes)),
+        rules=asked.RequiredRules(precedes=tuple(_precedence(cases, support)), excludes=tuple(excludes)),
         branches=tuple(branches),
-        demand=Demand(arrivals_per_second=_arrivals(cases, notes)),
+        demand=asked.Demand(arrivals_per_second=_arrivals(cases, notes)),
         documentation=f"Estimated from {len(cases)} cases with {len(events)} events.",
     )
     notes += _repeated(cases)
@@ -138,31 +130,31 @@ def _with_starts(work: list[LoggedWork], notes: list[str]) -> list[LoggedWork]:
     return found
 
 
-def _duration(activity: str, times: list[float], notes: list[str]) -> Duration:
+def _duration(activity: str, times: list[float], notes: list[str]) -> asked.Duration:
     if any(time < 0 for time in times):
         notes.append(f"{activity!r} sometimes ends before it starts; those times were ignored")
         times = [time for time in times if time >= 0]
     if not times:
         notes.append(f"the log does not say how long {activity!r} takes; 0 was assumed")
-        return Duration(kind="fixed", mean=0.0)
+        return asked.Duration(kind="fixed", mean=0.0)
     return fit(times)
 
 
-def fit(times: Sequence[float]) -> Duration:
+def fit(times: Sequence[float]) -> asked.Duration:
     """The duration with the mean and standard deviation of these times, and the most likely kind of distribution."""
     mean = statistics.fmean(times)
     std = statistics.pstdev(times)
     if std <= 1e-3 * mean or len(times) < FEWEST_CASES:
-        return Duration(kind="fixed", mean=mean) if std <= 1e-3 * mean else Duration(mean=mean)
+        return asked.Duration(kind="fixed", mean=mean) if std <= 1e-3 * mean else asked.Duration(mean=mean)
     some = times[:: max(1, len(times) // MOST_FITTED)]
     fits = _likelihoods(some, mean, std)
     # The others have one parameter more, which costs one unit of log-likelihood (Akaike's criterion).
     kind = max(fits, key=lambda kind: fits[kind] - (0 if kind == "exponential" else 1))
     if kind == "exponential":
-        return Duration(mean=mean)
+        return asked.Duration(mean=mean)
     if kind == "uniform":
         std = min(std, mean / math.sqrt(3))  # a larger one includes negative times
-    return Duration.model_validate({"kind": kind, "mean": mean, "std": std})
+    return asked.Duration.model_validate({"kind": kind, "mean": mean, "std": std})
 
 
 def _likelihoods(times: Sequence[float], mean: float, std: float) -> dict[str, float]:
@@ -189,7 +181,7 @@ def _likelihoods(times: Sequence[float], mean: float, std: float) -> dict[str, f
 
 def _branches(
     shares: Mapping[str, float], cases: Mapping[str, Sequence[LoggedWork]]
-) -> tuple[list[RequiredBranch], list[tuple[str, str]]]:
+) -> tuple[list[asked.RequiredBranch], list[tuple[str, str]]]:
     """Activities that not every case has; those that never occur together, against expectation, are one choice."""
     sometimes = sorted((a for a in shares if shares[a] < ALWAYS), key=lambda a: (-shares[a], a))
     together = Counter(
@@ -212,7 +204,9 @@ def _branches(
                 break
         else:
             groups.append([activity])
-    branches = [RequiredBranch(name=" or ".join(group), options={a: shares[a] for a in group}) for group in groups]
+    branches = [
+        asked.RequiredBranch(name=" or ".join(group), options={a: shares[a] for a in group}) for group in groups
+    ]
     excludes = [pair for group in groups for pair in combinations(group, 2)]
     return branches, excludes
 
@@ -247,7 +241,7 @@ def _precedence(cases: Mapping[str, Sequence[LoggedWork]], support: float) -> li
     return sorted((names[a], names[b]) for a, b in reduced(len(names), frozenset(edges)))
 
 
-def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, Pool], dict[str, tuple[str, ...]]]:
+def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, asked.Pool], dict[str, tuple[str, ...]]]:
     """The pools, and which of them do each activity: roles, or teams of resources that do similar work."""
     if not any(one.resource or one.role for one in work):
         notes.append("the log names no resources, so there are no pools")
@@ -264,7 +258,7 @@ def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, Pool
     sizes = {pool: len(found - {""}) or _peak(work, pool) for pool, found in members.items()}
     eligible = {activity: tuple(pool for pool, _ in counts.most_common()) for activity, counts in doing.items()}
     notes.append("a log has no working hours or wages: pools are assumed to be always at work, and free of charge")
-    return {pool: Pool(least=1, most=size) for pool, size in sorted(sizes.items())}, eligible
+    return {pool: asked.Pool(least=1, most=size) for pool, size in sorted(sizes.items())}, eligible
 
 
 def _teams(work: Sequence[LoggedWork]) -> dict[str, str]:

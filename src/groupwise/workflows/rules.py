@@ -50,37 +50,25 @@ class PairRules:
         if kind is blocks.Activity:
             return self.masks.get(block.name, NOTHING)
         if kind is blocks.Sequence:
-            return self._in_turn(block.parts)
+            return self._all_of(block.parts)
         if kind is blocks.Parallel:
-            return self._at_once(block.parts)
+            return self._all_of(block.parts, in_turn=False)
         if kind is blocks.Choice:
             return self._one_of(block.parts)
         if kind is blocks.PartialOrder:
             return self._ordered(block)
         if kind is blocks.Loop:
-            return self._in_turn((block.body, block.redo))
+            return self._all_of((block.body, block.redo))
         if kind is blocks.Cancellable:
-            return self._in_turn((block.body, block.handler))
+            return self._all_of((block.body, block.handler))
         return self._masks(block.body) if kind is blocks.Instances else NOTHING
 
-    def _in_turn(self, parts: tuple[Any, ...]) -> Masks:
+    def _all_of(self, parts: tuple[Any, ...], in_turn: bool = True) -> Masks:
         own = before = apart = 0
         for part in parts:
             there, wants, hates = self._masks(part)
-            # Something here must come before, or never with, an earlier part.
-            if there & (before | apart):
-                raise _PairBroken
-            own |= there
-            before |= wants
-            apart |= hates
-        return own, before, apart
-
-    def _at_once(self, parts: tuple[Any, ...]) -> Masks:
-        own = before = apart = 0
-        for part in parts:
-            there, wants, hates = self._masks(part)
-            # Nothing is ordered here, so no part may have to precede another.
-            if there & (before | apart) or wants & own:
+            # Something here must come before, or never with, an earlier part; or after one that it does not wait for.
+            if there & (before | apart) or (wants & own and not in_turn):
                 raise _PairBroken
             own |= there
             before |= wants

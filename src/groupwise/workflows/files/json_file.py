@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
@@ -146,19 +146,12 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
-def schema_of(kind: Any) -> dict[str, Any]:
-    definitions: dict[str, Any] = {}
-    return {**_schema(kind, definitions), "$defs": definitions}
-
-
 def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):
-        return (
-            _tagged(arguments, definitions)
-            if _is_union(kind)
-            else {"anyOf": [_schema(k, definitions) for k in arguments]}
-        )
+        if _is_union(kind):
+            return _tagged(arguments, definitions)
+        return {"anyOf": [_schema(k, definitions) for k in arguments]}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is frozenset or (origin is tuple and arguments[-1] is Ellipsis):
@@ -229,27 +222,22 @@ def read_design(content: bytes) -> Design:
 def _read(content: bytes) -> Document | Design:
     value = load_json(content, LIMITS)
     if not isinstance(value, dict) or "groupwise" not in value:
-        _refuse("not a Groupwise workflow: the key 'groupwise' is missing")
+        raise BadFile("not a Groupwise workflow: the key 'groupwise' is missing")
     # The head is checked first: "version 2" is a better message than a list of unknown fields.
     kind, version = value.get("groupwise"), value.get("version")
     if not isinstance(kind, str) or kind not in KINDS:
-        _refuse(f"groupwise: {kind!r} must be one of {', '.join(KINDS)}")
+        raise BadFile(f"groupwise: {kind!r} must be one of {', '.join(KINDS)}")
     if version != VERSION:
-        _refuse(f"version: {version!r} must be {VERSION}")
+        raise BadFile(f"version: {version!r} must be {VERSION}")
     unknown = set(value) - {"groupwise", "version", kind}
     if unknown:
-        _refuse(f"{min(unknown)}: unknown field; known: groupwise, version, {kind}")
+        raise BadFile(f"{min(unknown)}: unknown field; known: groupwise, version, {kind}")
     try:
-        found: Document | Design = parsed(KINDS[kind], value.get(kind), kind)
+        return cast(Document | Design, parsed(KINDS[kind], value.get(kind), kind))
     except RecursionError as error:
         raise BadFile("nested too deeply") from error
     except ConfigError as error:
         raise BadFile(error.message, hint=error.hint) from error
-    return found
-
-
-def _refuse(message: str) -> NoReturn:
-    raise BadFile(message)
 
 
 def write(workflow: Document | Design) -> bytes:
@@ -262,19 +250,18 @@ def write(workflow: Document | Design) -> bytes:
 
 
 def schema() -> dict[str, Any]:
-    schemas = {name: schema_of(kind) for name, kind in KINDS.items()}
     definitions: dict[str, Any] = {}
-    for one in schemas.values():
-        definitions |= one.pop("$defs")
     whole = [
         {
             "type": "object",
-            "properties": {"groupwise": {"const": name}, "version": {"const": VERSION}, name: one},
+            "properties": {
+                "groupwise": {"const": name}, "version": {"const": VERSION}, name: _schema(kind, definitions),
+            },
             "required": ["groupwise", "version", name],
             "additionalProperties": False,
         }
-        for name, one in schemas.items()
-    ]
+        for name, kind in KINDS.items()
+    ]  # fmt: skip
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": whole, "$defs": definitions}
 
 

@@ -41,14 +41,11 @@ def _classes(document: Document, graphs: list[Graph]) -> Iterator[str]:
             for style in (pools.get(pool_of(document, node), ""), "cleared" if node.id in cleared else ""):
                 members.setdefault(style, []).append(f"g{number}n{place}")
     for style in sorted(members.keys() - {""}):
-        yield f"classDef {style} {_look(style)}"
+        look = "stroke-dasharray:6 4"
+        if style in STYLES:
+            look = f"fill:{STYLES[style].fill[0]},stroke:{STYLES[style].stroke[0]},color:{INK[0]}"
+        yield f"classDef {style} {look}"
         yield f"class {','.join(members[style])} {style}"
-
-
-def _look(style: str) -> str:
-    if style not in STYLES:
-        return "stroke-dasharray:6 4"
-    return f"fill:{STYLES[style].fill[0]},stroke:{STYLES[style].stroke[0]},color:{INK[0]}"
 
 
 def _graph(graph: Graph, prefix: str) -> Iterator[str]:
@@ -62,11 +59,9 @@ def _graph(graph: Graph, prefix: str) -> Iterator[str]:
 
 
 def _shape(graph: Graph, node: Node) -> str:
-    if node.kind == "start":
-        return f"(({_quoted(node.name or ' ')}))"
     if node.kind == "end":
         return f"((({_quoted(node.name or ' ')})))"
-    if node.kind == "condition":
+    if node.kind != "task":
         return f"(({_quoted(node.name or ' ')}))"
     if node.silent:
         joins, splits = len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1

@@ -91,9 +91,6 @@ def as_graph(name: str, net: Net) -> Graph:
     return Graph(name, tuple(nodes), tuple(flows))
 
 
-# Reading
-
-
 def read(content: bytes) -> Document:
     root = parse(content)
     if root.name != "pnml":

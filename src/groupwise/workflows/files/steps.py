@@ -74,10 +74,8 @@ def _only_a_step(graph: Graph, node: Node, title: str) -> None:
     if node.cancels:
         raise CannotExpress(f"{title} has no cancellation, but {node.label!r} cancels others")
     if node.copies != ONCE:
-        copies = node.copies
-        raise CannotExpress(
-            f"{title} has no multi-instance steps, but {node.label!r} has {copies.least} to {copies.most} instances"
-        )
+        instances = f"{node.copies.least} to {node.copies.most} instances"
+        raise CannotExpress(f"{title} has no multi-instance steps, but {node.label!r} has {instances}")
     if node.calls:
         raise CannotExpress(f"{title} has only one graph, but {node.label!r} calls {node.calls!r}")
     for flow in out:
@@ -94,7 +92,8 @@ def _in_order(before: dict[str, list[str]]) -> tuple[list[str], list[str]]:
     return [names[place] for place in order], [names[place] for place in cycle[:-1]]
 
 
-def in_order_of_need(steps: Sequence[WorkflowStep]) -> list[str]:
+def by_need(steps: Sequence[WorkflowStep]) -> list[str]:
+    """The ids of steps, each after those it needs."""
     return _in_order({step.id: list(step.needs) for step in steps})[0]
 
 

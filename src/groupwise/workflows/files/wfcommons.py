@@ -6,6 +6,7 @@ energy have no place in a document; `notes` say so.
 """
 
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
@@ -17,14 +18,7 @@ from groupwise.readers import load_json
 from groupwise.workflows.blocks import Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import LIMITS, BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import (
-    WorkflowStep,
-    graph_of,
-    in_order_of_need,
-    refuse_handling,
-    safe_names,
-    steps_of,
-)
+from groupwise.workflows.files.steps import WorkflowStep, by_need, graph_of, refuse_handling, safe_names, steps_of
 from groupwise.workflows.requirements import Duration, Pool, RequiredActivity, Requirements
 
 TITLE = "WfFormat"
@@ -288,14 +282,8 @@ def _sizes(document: Document) -> dict[str, float]:
 
 def _file_names(document: Document) -> dict[str, str]:
     allowed = r"0-9a-zA-Z_./:#-"
-    return {
-        name: name if _fits(name) else safe
-        for name, safe in safe_names({n: n for n in _sizes(document)}, allowed, "file", longest=250).items()
-    }
-
-
-def _fits(name: str) -> bool:
-    return bool(name) and all(letter.isascii() and (letter.isalnum() or letter in "-_./:#") for letter in name)
+    safe = safe_names({name: name for name in _sizes(document)}, allowed, "file", longest=250)
+    return {name: name if re.fullmatch(f"[{allowed}]+", name) else other for name, other in safe.items()}
 
 
 def _execution(document: Document, steps: list[WorkflowStep], names: dict[str, str]) -> dict[str, Any]:
@@ -328,7 +316,7 @@ def _execution(document: Document, steps: list[WorkflowStep], names: dict[str, s
 def _longest_path(requirements: Requirements, steps: list[WorkflowStep]) -> float:
     by_id = {step.id: step for step in steps}
     done: dict[str, float] = {}
-    for name in in_order_of_need(steps):
+    for name in by_need(steps):
         begin = max((done[need] for need in by_id[name].needs), default=0.0)
         done[name] = begin + requirements.activities[by_id[name].label].duration.mean
     return max(done.values())

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from groupwise.errors import ConfigError
@@ -46,11 +47,8 @@ def _node(etree: Any, element: Element, parent: Any) -> Any:
             parent.append(node)
     else:
         spaces = {prefix or None: uri for prefix, uri in element.prefixes}
-        node = (
-            etree.Element(element.tag, nsmap=spaces)
-            if parent is None
-            else etree.SubElement(parent, element.tag, nsmap=spaces)
-        )
+        made = etree.Element if parent is None else partial(etree.SubElement, parent)
+        node = made(element.tag, nsmap=spaces)
         for name, value in element.attributes:
             node.set(name, value)
         node.text = element.text or None
@@ -62,6 +60,10 @@ def _node(etree: Any, element: Element, parent: Any) -> Any:
 
 def place(element: Element) -> str:
     return f"line {element.line}: " if element.line else ""
+
+
+def refuse(element: Element, message: str) -> BadFile:
+    return BadFile(f"{place(element)}{message}")
 
 
 # A subset of what XML allows: letters of ASCII and Latin-1.

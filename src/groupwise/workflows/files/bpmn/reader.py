@@ -15,8 +15,7 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_parts, from_text, handling_of, seconds_of
 from groupwise.workflows.files.bpmn.diagram import drawings, is_our_layout, rest_of_diagrams
 from groupwise.workflows.files.bpmn.sketch import Region, Sketch
-from groupwise.workflows.files.formats import BadFile
-from groupwise.workflows.files.xml_tree import parse, place
+from groupwise.workflows.files.xml_tree import parse, place, refuse
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.xml_reader import COMMENT, Element
 
@@ -27,10 +26,6 @@ ORDER = (
 )  # fmt: skip
 # Parts of an element that the graph expresses itself.
 _NOT_CARRIED = ("incoming", "outgoing", "standardLoopCharacteristics")
-
-
-def refuse(element: Element, message: str) -> BadFile:
-    return BadFile(f"{place(element)}{message}")
 
 
 class Scope:
@@ -167,12 +162,8 @@ class Scope:
             if loop.get("isSequential") == "true":
                 self.file.notes.append(f"{place(loop)}the sequential instances of {node.id!r} are treated as parallel")
         values = bpmn.annotated_values(part, "handling")
-        if (
-            not values
-            and bpmn.find_annotation(part, "node") is None
-            and node.id in self.file.lanes
-            and part.name not in ("subProcess",)
-        ):
+        noted = values or bpmn.find_annotation(part, "node") is not None
+        if not noted and node.id in self.file.lanes and part.name != "subProcess":
             values = {"pool": self.file.lanes[node.id][1]}
         try:
             return replace(node, calls=calls, handling=handling_of(values), copies=bpmn.copies_of(part))
@@ -194,7 +185,7 @@ class Scope:
         # What the writer would write anyway is not kept, so that a document does not grow by being saved.
         usual = bpmn.written_copies(replace(node, extras=()))
         children = tuple(e for e in children if e not in usual)
-        plain = not attributes and not children and part.name in _plain_names(node, self.sketch)
+        plain = not attributes and not children and part.name in _plain_names(node)
         return () if plain else (Element(part.tag, attributes, "", tuple(map(bpmn.normal, children))),)
 
     def _lane(self, node: Node) -> tuple[Element, ...]:
@@ -232,11 +223,7 @@ class Scope:
         sketch, names = self.sketch, self.file.names
         for name in sketch.nodes:
             names.setdefault(name, name)
-
-        def flow_name(flow: Flow) -> str:
-            return f"{names[flow.source]}→{names[flow.target]}"
-
-        renamed = {flow.id: flow_name(flow) for flow in sketch.flows}
+        renamed = {flow.id: f"{names[flow.source]}→{names[flow.target]}" for flow in sketch.flows}
         nodes = tuple(
             replace(n, id=names[n.id], cancels=tuple(renamed.get(c) or names[c] for c in n.cancels))
             for n in sketch.nodes.values()
@@ -249,18 +236,15 @@ class Scope:
         whole = self.element.name == "process"
         if whole and (attributes or kept):
             extras.append(Element(f"{{{bpmn.BPMN}}}process", attributes, "", kept))
-        documentation = (
-            self.element.says("documentation")
-            if whole
-            else bpmn.annotated_values(self.element, "graph").get("says", "")
-        )
+        says = bpmn.annotated_values(self.element, "graph").get("says", "")
+        documentation = self.element.says("documentation") if whole else says
         try:
             return Graph(title, nodes, flows, documentation, tuple(extras))
         except ConfigError as error:
             raise refuse(self.element, error.message) from error
 
 
-def _plain_names(node: Node, sketch: Sketch) -> tuple[str, ...]:
+def _plain_names(node: Node) -> tuple[str, ...]:
     if node.calls:
         return ("callActivity",)
     if node.kind in ("start", "end"):
@@ -278,7 +262,7 @@ def _bare_lanes(lanes: Element) -> Element:
 def read(content: bytes) -> Document:
     root = parse(content)
     if root.name != "definitions" or root.namespace != bpmn.BPMN:
-        raise BadFile(f"{place(root)}the root element is <{root.name}>, but a BPMN 2.0 file has <definitions>")
+        raise refuse(root, f"the root element is <{root.name}>, but a BPMN 2.0 file has <definitions>")
     return _File(root, {} if is_our_layout(root) else drawings(root)).document()
 
 

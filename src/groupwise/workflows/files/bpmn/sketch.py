@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from groupwise.workflows.files.bpmn.vocabulary import GUARDED, OWN, BpmnRoute, has_event, routes, source_element
+import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.workflows.graph import Flow, Node, Rule
 from groupwise.xml_reader import Element
 
 # Marks nodes that only the graph needs (one start, one end); the writer skips them.
-ADDED = Element(f"{{{OWN}}}added")
+ADDED = Element(f"{{{bpmn.OWN}}}added")
 
 
 @dataclass(slots=True)
@@ -76,8 +76,8 @@ class Sketch:
         places = self._by_source()
         for gate, rule in self.gates.items():
             ways = [self.flows[place] for place in places[gate]]
-            usual = routes(gate, rule, [flow.target for flow in ways])
-            if len(ways) > 1 and [BpmnRoute(flow.condition, flow.default) for flow in ways] == usual:
+            usual = bpmn.generated_routes(gate, rule, [flow.target for flow in ways])
+            if len(ways) > 1 and [bpmn.BpmnRoute(flow.condition, flow.default) for flow in ways] == usual:
                 for place in places[gate]:
                     self.flows[place] = replace(self.flows[place], condition="", default=False)
 
@@ -115,7 +115,7 @@ class Sketch:
     def _open_regions(self) -> None:
         """Turn the sub-process of a guarded body back into the body beside its guard."""
         for name, region in self.regions.items():
-            split, guard, done, complete, abort = (region.names[key] for key in GUARDED)
+            split, guard, done, complete, abort = (region.names[key] for key in bpmn.GUARDED)
             del self.nodes[name]
             # Inserted before the node that cancels, so that a document comes back in the same order.
             at = list(self.nodes).index(abort)
@@ -143,7 +143,7 @@ class Sketch:
         def links(kind: str) -> dict[str, str]:
             found = {}
             for name, node in self.nodes.items():
-                event = source_element(node)
+                event = bpmn.source_element(node)
                 if event is not None and event.name == kind and (link := event.find("linkEventDefinition")) is not None:
                     found[name] = link.get("name")
             return found
@@ -168,7 +168,7 @@ class Sketch:
                 self.flows.append(Flow(owner, after))
             self.flows.append(Flow(owner, event))
             # BPMN events interrupt unless they say otherwise.
-            interrupts = (source_element(self.nodes[event]) or ADDED).get("cancelActivity", "true") != "false"
+            interrupts = (bpmn.source_element(self.nodes[event]) or ADDED).get("cancelActivity", "true") != "false"
             if not interrupts:
                 self.notes.append(f"the event {event!r} does not interrupt {owner!r}; it is treated as an or-split")
             rule: Rule = "xor" if interrupts and self.nodes[owner].split != "or" else "or"
@@ -220,7 +220,7 @@ class Sketch:
         sources = {flow.source for flow in self.flows}
         ends = [name for name, node in self.nodes.items() if node.kind == "end"]
         loose = [name for name, node in self.nodes.items() if name not in sources and node.kind != "end"]
-        final = [name for name in ends if has_event(source_element(self.nodes[name]), "terminate")]
+        final = [name for name in ends if bpmn.has_event(bpmn.source_element(self.nodes[name]), "terminate")]
         if len(ends) == 1 and not loose and not final:
             return
         tasks = [name for name, node in self.nodes.items() if node.kind == "task" and node.split != "xor"]

@@ -93,11 +93,8 @@ def copies_of(task: Element) -> TaskCopies:
     if several is None:
         return ONCE
     number = several.says("loopCardinality")
-    return (
-        TaskCopies(int(number), int(number), int(number))
-        if number.isascii() and number.isdigit()
-        else TaskCopies(1, 2, 1)
-    )
+    fixed = number.isascii() and number.isdigit()
+    return TaskCopies(int(number), int(number), int(number)) if fixed else TaskCopies(1, 2, 1)
 
 
 def written_copies(node: Node) -> list[Element]:
@@ -127,7 +124,7 @@ def variable_name(text: str) -> str:
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
-def routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[BpmnRoute]:
+def generated_routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[BpmnRoute]:
     """Conditions for a gateway without any: its variable names the target to go to; the last flow is the default."""
     if rule == "and" or len(targets) < 2:
         return [BpmnRoute() for _ in targets]

@@ -10,17 +10,9 @@ A body that a guard may cancel is a sub-process with a boundary event in BPMN. A
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from groupwise.workflows.files.bpmn.vocabulary import (
-    BPMN,
-    GATEWAYS,
-    OWN,
-    BpmnRoute,
-    flow_id,
-    has_event,
-    routes,
-    source_element,
-)
+import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
@@ -55,12 +47,11 @@ def guarded_bodies(graph: Graph) -> dict[str, GuardedBody]:
     maybe = [_guarded(graph, node) for node in graph.nodes if node.cancels]
     found = [body for body in maybe if body is not None]
     # Bodies that overlap partly cannot both be sub-processes; neither is then.
-    crossing = {one.abort for one in found for other in found if one is not other and not _apart(one, other)}
+    crossing = set()
+    for one, other in combinations(found, 2):
+        if one.hidden & other.hidden and not (one.whole <= other.inside or other.whole <= one.inside):
+            crossing |= {one.abort, other.abort}
     return {body.abort: body for body in found if body.abort not in crossing}
-
-
-def _apart(one: GuardedBody, other: GuardedBody) -> bool:
-    return one.whole <= other.inside or other.whole <= one.inside or not one.hidden & other.hidden
 
 
 def _guarded(graph: Graph, abort: Node) -> GuardedBody | None:
@@ -123,7 +114,7 @@ class Wiring:
         self.bodies = guarded_bodies(graph)
         self.subs = {abort: free_name(f"{ids[abort]}_body", taken) for abort in self.bodies}
         self.places = {place for body in self.bodies.values() for place in (body.guard, body.done)}
-        self.added = {node.id for node in graph.nodes if first(node.extras, "added", OWN) is not None}
+        self.added = {node.id for node in graph.nodes if first(node.extras, "added", bpmn.OWN) is not None}
         self._refuse_other_cancels()
         self.flows = [flow for flow in graph.flows if self._is_written(flow)]
         self.ways: dict[str, list[Flow]] = {node.id: [] for node in graph.nodes}
@@ -133,12 +124,20 @@ class Wiring:
         self.entry, self.exit = dict(ids), dict(ids)
         self.gates: dict[str, list[tuple[str, str, Rule]]] = {node.id: [] for node in graph.nodes}
         for node in graph.nodes:
-            if node.id not in self.added and node.id not in self.places:
-                self._add_gates(node)
+            if node.id in self.added or node.id in self.places:
+                continue
+            if self.into[node.id] > 1 and self._needs_join(node):
+                self.entry[node.id] = self._gate(node, "join", node.join)
+            if self.out[node.id] > 1 and not self.is_gateway(node):
+                self.exit[node.id] = self._gate(node, "split", "xor" if node.kind == "start" else node.split)
 
     def _refuse_other_cancels(self) -> None:
         for node in self.graph.nodes:
-            if node.cancels and node.id not in self.bodies and not has_event(source_element(node), "terminate"):
+            if (
+                node.cancels
+                and node.id not in self.bodies
+                and not bpmn.has_event(bpmn.source_element(node), "terminate")
+            ):
                 said = f"{self.graph.name}: {node.label!r} cancels others"
                 raise CannotExpress(f"{said}, but BPMN can only cancel a complete sub-process")
 
@@ -146,9 +145,9 @@ class Wiring:
         """Whether the flow exists in BPMN: not a link, not to a boundary event, and not to or from an added node."""
         if flow.source in self.added or flow.target in self.added or self.is_boundary(flow.target):
             return False
-        ends = [source_element(self.graph.by_id[end]) for end in (flow.source, flow.target)]
-        linked = all(has_event(end, "link") for end in ends)
-        return not linked or first(flow.extras, "sequenceFlow", BPMN) is not None
+        ends = [bpmn.source_element(self.graph.by_id[end]) for end in (flow.source, flow.target)]
+        linked = all(bpmn.has_event(end, "link") for end in ends)
+        return not linked or first(flow.extras, "sequenceFlow", bpmn.BPMN) is not None
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
         into = {node.id: 0 for node in self.graph.nodes}
@@ -161,18 +160,12 @@ class Wiring:
             into[body.complete] -= 1
         return into, out
 
-    def _add_gates(self, node: Node) -> None:
-        if self.into[node.id] > 1 and self._needs_join(node):
-            self.entry[node.id] = self._gate(node, "join", node.join)
-        if self.out[node.id] > 1 and not self.is_gateway(node):
-            self.exit[node.id] = self._gate(node, "split", "xor" if node.kind == "start" else node.split)
-
     def _needs_join(self, node: Node) -> bool:
         if node.kind != "task":
             return False
         if self.is_gateway(node):
             # A gateway with several flows in and out has one rule; a node with two rules needs a second gateway.
-            return self.out[node.id] > 1 and not (source_element(node) is not None and node.join == node.split)
+            return self.out[node.id] > 1 and not (bpmn.source_element(node) is not None and node.join == node.split)
         return node.join != "xor"
 
     def _gate(self, node: Node, side: str, rule: Rule) -> str:
@@ -181,12 +174,12 @@ class Wiring:
         return name
 
     def is_boundary(self, name: str) -> bool:
-        carried = source_element(self.graph.by_id[name])
+        carried = bpmn.source_element(self.graph.by_id[name])
         return name in self.bodies or (carried is not None and carried.name == "boundaryEvent")
 
     def is_gateway(self, node: Node) -> bool:
-        carried = source_element(node)
-        return node.kind == "condition" or (node.silent and (carried is None or carried.name in GATEWAYS))
+        carried = bpmn.source_element(node)
+        return node.kind == "condition" or (node.silent and (carried is None or carried.name in bpmn.GATEWAYS))
 
     def gate_rule(self, node: Node) -> Rule:
         """The rule of the gateway that a silent node becomes."""
@@ -196,17 +189,17 @@ class Wiring:
             return node.split
         return node.join if self.into[node.id] > 1 else "xor"
 
-    def routes(self, name: str) -> list[BpmnRoute]:
+    def routes(self, name: str) -> list[bpmn.BpmnRoute]:
         """The conditions of the flows; if there are none but a choice is made, conditions on a variable."""
         node, ways = self.graph.by_id[name], self.ways[name]
-        given = [BpmnRoute(flow.condition, flow.default) for flow in ways]
-        carried = source_element(node)
+        given = [bpmn.BpmnRoute(flow.condition, flow.default) for flow in ways]
+        carried = bpmn.source_element(node)
         waits = carried is not None and carried.name == "eventBasedGateway"
         # Conditions of the file are kept as they are, even if only some flows have one.
-        if len(ways) < 2 or waits or any(route != BpmnRoute() for route in given):
+        if len(ways) < 2 or waits or any(route != bpmn.BpmnRoute() for route in given):
             return given
         rule: Rule = node.split if node.kind == "task" else "xor"
-        return routes(self.exit[name], rule, [self.entry[flow.target] for flow in ways])
+        return bpmn.generated_routes(self.exit[name], rule, [self.entry[flow.target] for flow in ways])
 
     def default_flow(self, name: str) -> str:
         ways = self.ways[name]
@@ -214,8 +207,8 @@ class Wiring:
         return self.flow_id(found[0]) if found and len(ways) > 1 else ""
 
     def flow_id(self, flow: Flow) -> str:
-        carried = first(flow.extras, "sequenceFlow", BPMN)
-        return (carried.get("id") if carried else "") or flow_id(self.exit[flow.source], self.entry[flow.target])
+        carried = first(flow.extras, "sequenceFlow", bpmn.BPMN)
+        return (carried.get("id") if carried else "") or bpmn.flow_id(self.exit[flow.source], self.entry[flow.target])
 
     def owner(self, node: Node) -> str:
         """The id of the activity that a boundary event is attached to."""

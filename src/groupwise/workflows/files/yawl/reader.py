@@ -13,8 +13,7 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import PLAIN, Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import checked, document_parts, from_text, handling_of
-from groupwise.workflows.files.formats import BadFile
-from groupwise.workflows.files.xml_tree import inherit, parse, place, xml_name
+from groupwise.workflows.files.xml_tree import inherit, parse, place, refuse, xml_name
 from groupwise.workflows.files.yawl.layout import attach_layout
 from groupwise.workflows.graph import ONCE, Flow, Graph, Kind, Node, Rule
 from groupwise.workflows.requirements import Requirements
@@ -27,11 +26,11 @@ _VARIABLES = ("inputParam", "outputParam", "localVariable", "enablementParam")
 def upgraded(root: Element) -> tuple[Element, list[str]]:
     """The file in the form of 4.0, and notes on what 4.0 has no place for."""
     if root.name != "specificationSet" or root.namespace not in (yawl.YAWL, yawl.BETA):
-        raise BadFile(f"{place(root)}the root element is <{root.name}>, but a YAWL file has <specificationSet>")
+        raise refuse(root, f"the root element is <{root.name}>, but a YAWL file has <specificationSet>")
     version = root.get("version")
     if version and version not in VERSIONS:
         known = f"{', '.join(VERSIONS[:-1])} and {VERSIONS[-1]}"
-        raise BadFile(f"{place(root)}YAWL version {version!r} is unknown; supported are {known}")
+        raise refuse(root, f"YAWL version {version!r} is unknown; supported are {known}")
     if root.namespace == yawl.YAWL and version in ("3.0", "4.0"):
         return root, []
     old = _Upgrade(root)
@@ -71,9 +70,8 @@ class _Upgrade:
         old = element.get("id")
         new = xml_name(old)
         if new != old and element.name == "decomposition":
-            self.notes.append(
-                f"{place(element)}the decomposition {old!r} is now {new!r}, because YAWL 4.0 requires a valid name"
-            )
+            said = f"the decomposition {old!r} is now {new!r}, because YAWL 4.0 requires a valid name"
+            self.notes.append(f"{place(element)}{said}")
         return tuple((name, new if name == "id" else value) for name, value in element.attributes)
 
     def left_out(self, child: Element, parent: Element) -> bool:
@@ -112,12 +110,8 @@ class _Upgrade:
         self.notes.append(f"{place(element)}{what} is left out: YAWL 4.0 has no place for it")
 
 
-KINDS: dict[str, Kind] = {"inputCondition": "start", "outputCondition": "end", "condition": "condition", "task": "task"}
+KINDS: dict[str, Kind] = {name: kind for kind, name in yawl.ELEMENTS.items()}
 _RULES: dict[str, Rule] = {"and": "and", "xor": "xor", "or": "or"}
-
-
-def refuse(element: Element, message: str) -> BadFile:
-    return BadFile(f"{place(element)}{message}")
 
 
 def left_out(element: Element, known: tuple[str, ...], owner: str) -> list[str]:
@@ -189,9 +183,8 @@ class YawlNet:
         # Needed by _node, which checks that cancelled flows exist.
         self.flows = {flow.id for flow in flows}
         nodes = tuple(self._node(name, part, spare) for name, part in self.elements.items())
-        if any(
-            _several(part) and part.find("miDataInput") == yawl.instance_input(self.id) for part in self.control.parts
-        ):
+        usual_input = yawl.instance_input(self.id)
+        if any(_several(part) and part.find("miDataInput") == usual_input for part in self.control.parts):
             usual.append(yawl.items_variable())
         extras = [e for n in yawl.NET_EXTRAS for e in self.own.all(n) if e not in usual and not e.get(yawl.KNOWLEDGE)]
         known = (*yawl.NET_EXTRAS, "documentation", "processControlElements")
@@ -279,7 +272,7 @@ class YawlNet:
             raise refuse(ways[0], f"a flow leaves the output condition {name!r}, which is not allowed")
         targets = [self._exists(way.find("nextElementRef"), part, "flows into") for way in ways]
         rule = self._rule(part, "split") if part.name == "task" else "and"
-        variable, usual = yawl.routes(self.id, name, rule, targets)
+        variable, usual = yawl.generated_routes(self.id, name, rule, targets)
         # If the writer would make exactly these predicates, they are not kept.
         ours = variable in self.own.children and usual == [_route(way) for way in ways]
         shares = self.known.get("probabilities", {})
@@ -305,12 +298,8 @@ def _text(element: Element, name: str) -> str:
 
 def _route(way: Element) -> yawl.YawlRoute:
     predicate = way.find("predicate")
-    default = way.find("isDefaultFlow") is not None
-    return (
-        yawl.YawlRoute(default=default)
-        if predicate is None
-        else yawl.YawlRoute(predicate.text, predicate.get("ordering"), default)
-    )
+    text, ordering = ("", "") if predicate is None else (predicate.text, predicate.get("ordering"))
+    return yawl.YawlRoute(text, ordering, way.find("isDefaultFlow") is not None)
 
 
 def _with_route(flow: Flow, way: Element) -> Flow:
@@ -358,7 +347,9 @@ class _Specification:
         known = nets[0].known
         requirements, servers = self._known_parts(nets[0])
         names = {net.own.get("id"): str(net.known.get("name", net.own.get("id"))) for net in nets}
-        graphs = [_renamed_calls(graph, names) for graph in graphs]
+        for place_, graph in enumerate(graphs):
+            nodes = tuple(replace(n, calls=names[n.calls]) if n.calls else n for n in graph.nodes)
+            graphs[place_] = replace(graph, nodes=nodes)
         extras = [*self._extras(), *(part for name, part in self.gateways.items() if name not in spare)]
         self.notes += left_out(self.own, (*yawl.SPECIFICATION_EXTRAS, "decomposition"), "the specification")
         self.notes += left_out(self.root, ("specification", "layout"), "the file")
@@ -409,8 +400,3 @@ class _Specification:
         found = [part for name in yawl.SPECIFICATION_EXTRAS for part in self.own.all(name)]
         found = [inherit(part, self.prefixes) if part.name == "schema" else part for part in found]
         return [part for part in found if part != usual.get(part.name)]
-
-
-def _renamed_calls(graph: Graph, names: dict[str, str]) -> Graph:
-    nodes = tuple(replace(n, calls=names[n.calls]) if n.calls else n for n in graph.nodes)
-    return replace(graph, nodes=nodes)

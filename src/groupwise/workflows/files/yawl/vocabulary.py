@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from groupwise.workflows.files.annotations import duration_of, seconds_of
-from groupwise.workflows.graph import ONCE, Node, Rule, TaskCopies
+from groupwise.workflows.graph import ONCE, Kind, Node, Rule, TaskCopies
 from groupwise.xml_reader import Element, first
 
 YAWL = "http://www.yawlfoundation.org/yawlschema"
@@ -21,6 +21,10 @@ SEVERAL = "MultipleInstanceExternalTaskFactsType"
 # The attribute by which we recognise the variable that contains our annotations.
 KNOWLEDGE = "groupwise"
 
+# The element of each kind of node.
+ELEMENTS: dict[Kind, str] = {
+    "start": "inputCondition", "end": "outputCondition", "condition": "condition", "task": "task",
+}  # fmt: skip
 # What a task, a net and a specification have besides what a graph has, in the order of the schema.
 TASK_EXTRAS = (
     "defaultConfiguration", "configuration", "startingMappings", "completedMappings", "enablementMappings", "timer",
@@ -147,15 +151,11 @@ class YawlRoute:
     default: bool = False
 
 
-def route_variable(task: str) -> str:
-    return f"{task}_goes_to"
-
-
-def routes(net: str, task: str, rule: Rule, targets: Sequence[str]) -> tuple[Element | None, list[YawlRoute]]:
+def generated_routes(net: str, task: str, rule: Rule, targets: Sequence[str]) -> tuple[Element | None, list[YawlRoute]]:
     """A variable that names the next element, and a predicate on it for every flow; the last flow is the default."""
     if rule == "and" or len(targets) < 2:
         return None, [YawlRoute() for _ in targets]
-    name = route_variable(task)
+    name = f"{task}_goes_to"
     # An XPath to the text of the variable in the data of the net.
     path = f"/{net}/{name}/text()"
     asked = [f"{path} = '{t}'" if rule == "xor" else f"contains({path}, '{t}')" for t in targets]

@@ -21,7 +21,7 @@ def write(document: Document) -> bytes:
 
 
 def _in_order(graph: Graph) -> Graph:
-    """The same graph with nodes and flows in YAWL's order, which is also the order in which they are read."""
+    """The same graph with nodes and flows in the schema's order, which is also the order in which they are read."""
     middle = [node for node in graph.nodes if node.kind in ("task", "condition")]
     nodes = (graph.start, *middle, graph.end)
     number = {node.id: place for place, node in enumerate(nodes)}
@@ -81,20 +81,16 @@ class _Net:
         self.flows = {flow.id: flow for flow in graph.flows}
 
     def decomposition(self) -> Element:
-        graph = self.graph
-        # The schema wants the input condition first and the output condition last.
-        middle = [self._element(node) for node in graph.nodes if node.kind in ("task", "condition")]
-        control = yawl.el("processControlElements", self._element(graph.start), *middle, self._element(graph.end))
-        extras = graph.extras
+        graph, extras = self.graph, self.graph.extras
+        control = yawl.el("processControlElements", *(self._element(node) for node in graph.nodes))
         parts = [*named(extras, "name", yawl.YAWL), *_documentation(graph.documentation)]
         parts += self._parameters()
         parts += [e for name in ("outputParam", "logPredicate") for e in named(extras, name, yawl.YAWL)]
         parts += self._variables()
         parts += [control, *named(extras, "externalDataGateway", yawl.YAWL)]
         root = (("isRootNet", "true"),) if graph is self.specification.document.root else ()
-        return Element(
-            f"{{{yawl.YAWL}}}decomposition", (("id", self.id), *root, (yawl.TYPE, yawl.NET)), "", tuple(parts)
-        )
+        attributes = (("id", self.id), *root, (yawl.TYPE, yawl.NET))
+        return Element(f"{{{yawl.YAWL}}}decomposition", attributes, "", tuple(parts))
 
     def _parameters(self) -> list[Element]:
         carried = list(named(self.graph.extras, "inputParam", yawl.YAWL))
@@ -104,9 +100,8 @@ class _Net:
 
     def _variables(self) -> list[Element]:
         carried = list(named(self.graph.extras, "localVariable", yawl.YAWL))
-        if any(
-            yawl.is_several(node) and first(node.extras, "miDataInput", yawl.YAWL) is None for node in self.graph.nodes
-        ):
+        several = [node for node in self.graph.nodes if yawl.is_several(node)]
+        if any(first(node.extras, "miDataInput", yawl.YAWL) is None for node in several):
             self.variables.append(yawl.items_variable())
         known = self._knowledge()
         taken = {e.says("name") for e in (*carried, *self._parameters())}
@@ -136,9 +131,6 @@ class _Net:
 
     def _element(self, node: Node) -> Element:
         said = [*([yawl.el("name", text=node.name)] if node.name else []), *_documentation(node.documentation)]
-        kind = {"start": "inputCondition", "end": "outputCondition", "condition": "condition", "task": "task"}[
-            node.kind
-        ]
         if node.kind == "end" and self.out[node.id]:
             raise CannotExpress(f"{self.graph.name}: a flow leaves the end {node.label!r}, which YAWL does not allow")
         if node.kind != "end" and not self.out[node.id]:
@@ -146,7 +138,8 @@ class _Net:
         ways = self._ways(node)
         rest = self._task_parts(node) if node.kind == "task" else []
         several = ((yawl.TYPE, yawl.SEVERAL),) if node.kind == "task" and yawl.is_several(node) else ()
-        return Element(f"{{{yawl.YAWL}}}{kind}", (("id", self.ids[node.id]), *several), "", (*said, *ways, *rest))
+        tag, attributes = f"{{{yawl.YAWL}}}{yawl.ELEMENTS[node.kind]}", (("id", self.ids[node.id]), *several)
+        return Element(tag, attributes, "", (*said, *ways, *rest))
 
     def _ways(self, node: Node) -> list[Element]:
         flows = self.out[node.id]
@@ -154,7 +147,7 @@ class _Net:
         chosen = [yawl.YawlRoute(f.condition, _ordering(f) if f.condition else "", f.default) for f in flows]
         # A split without predicates gets some, so that an engine can run the net.
         if node.kind == "task" and all(route == yawl.YawlRoute() for route in chosen):
-            decides, chosen = yawl.routes(self.id, self.ids[node.id], node.split, targets)
+            decides, chosen = yawl.generated_routes(self.id, self.ids[node.id], node.split, targets)
             self.variables += [] if decides is None else [decides]
         ways = []
         for flow, target, route in zip(flows, targets, chosen, strict=True):
