@@ -201,10 +201,8 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
         return requirements_from_text(text, model), []
     if suffix in (".yaml", ".yml", ".json"):
         return read_requirements(source), []
-    raise ConfigError(f"{source}: cannot read requirements from {suffix or 'a file without a suffix'}", hint=SOURCES)
-
-
-SOURCES = "Use a log (.csv, .xes, or .gz of these), a text (.txt, .md) or requirements (.yaml, .json)."
+    hint = "Use a log (.csv, .xes, or .gz of these), a text (.txt, .md) or requirements (.yaml, .json)."
+    raise ConfigError(f"{source}: cannot read requirements from {suffix or 'a file without a suffix'}", hint=hint)
 
 
 def _text(found: Requirements, path: Path) -> str:

@@ -130,10 +130,8 @@ class _Construction:
             plans.active[:, list(fork.apart)] = ~together[number][:, None]
 
     def _allocate(self) -> None:
-        """Decide between people and machines, then assign pools activity by activity, the most work first.
-
-        Each assignment sees the load that earlier ones have put on the pools, as a share of their full capacity.
-        """
+        # Decide between people and machines, then assign pools activity by activity, the most work first.
+        # Each assignment sees the load that earlier ones have put on the pools, as a share of their full capacity.
         problem, plans = self.problem, self.plans
         machines = self._types()
         work = problem.rate * problem.mean * problem.share
@@ -184,10 +182,8 @@ class _Construction:
         return found
 
     def _pools_left(self, activity: int, able: Ints, machines: Ints) -> Bools:
-        """The legal pools: of the kind decided on, and not those of activities that must be kept separate.
-
-        If that leaves none, the kind is given up first, then the separation (the score then reports the broken rule).
-        """
+        # The legal pools: of the kind decided on, and not those of activities that must be kept separate.
+        # If that leaves none, the kind is given up first, then the separation (the score then reports the broken rule).
         problem, pool = self.problem, self.plans.pool
         free = np.ones((self.count, len(able)), np.bool_)
         for other in problem.apart_from[activity]:

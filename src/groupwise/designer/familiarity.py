@@ -122,9 +122,8 @@ class RequirementStatistics:
 @cache
 def training_statistics() -> RequirementStatistics:
     """The statistics of the shipped policy's training data."""
-    parts = {
-        name: part.numpy() for name, part in load_weights(TRAINED, SCHEMA_HASH, "benchmarks/train_designer.py").items()
-    }
+    stored = load_weights(TRAINED, SCHEMA_HASH, "benchmarks/train_designer.py")
+    parts = {name: part.numpy() for name, part in stored.items()}
     return RequirementStatistics(parts["mean"], parts["scale"], parts["precision"], float(parts["limit"][0]))
 
 

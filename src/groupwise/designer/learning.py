@@ -193,11 +193,9 @@ def _fill(table: dict[str, np.ndarray], row: int, member: Trajectory, one: _Stat
 
 def edit_share(cfg: TrainingConfig) -> float:
     """`task.options.edit_share`: the share of groups that consist of edits of one plan."""
-    given = cfg.task.options.get("edit_share", 0.0)
+    given, name = cfg.task.options.get("edit_share", 0.0), "task.options.edit_share"
     if not isinstance(given, int | float) or not 0 <= given <= 1:
-        raise ConfigError(
-            f"task.options.edit_share = {given!r}; it must be between 0 and 1", field="task.options.edit_share"
-        )
+        raise ConfigError(f"{name} = {given!r}; it must be between 0 and 1", field=name)
     return float(given)
 
 

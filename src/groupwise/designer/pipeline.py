@@ -84,9 +84,8 @@ class Designer:
         if evaluations is None:
             evaluations = generations * session.settings.batch_size if generations is not None else EVALUATIONS
         if evaluations < 1:
-            raise ConfigError(
-                f"{evaluations} evaluations are too few to design with", hint="Allow at least 1.", field="evaluations"
-            )
+            said = f"{evaluations} evaluations are too few to design with"
+            raise ConfigError(said, hint="Allow at least 1.", field="evaluations")
         for _ in session.run(evaluations, generations):
             pass
         if check:
@@ -136,9 +135,8 @@ class DesignSession:
             memory = designer.memory
             self.memory = Recollection(memory, self.prepared.problem, designer.seed) if memory is not None else None
             self.evaluator = CandidateEvaluator(self.prepared, designer.seed)
-            self.policy: LearningPolicy | None = (
-                designer.improvement.begin(self.generations) if designer.improvement is not None else None
-            )
+            learns = designer.improvement
+            self.policy: LearningPolicy | None = learns.begin(self.generations) if learns is not None else None
 
     def run(self, evaluations: int, generations: int | None = None) -> Iterator[GenerationMetrics]:
         """The search loop: one generation after another, until a limit is reached or nothing new can be proposed."""
@@ -228,9 +226,8 @@ class DesignSession:
         if corrected is stated:
             return stated
         if found := contradictions(corrected):
-            self.notes.append(
-                f"Earlier measurements are ignored, because no design could meet the corrected requirements: {found[0]}"
-            )
+            ignored = "Earlier measurements are ignored, because no design could meet the corrected requirements"
+            self.notes.append(f"{ignored}: {found[0]}")
             self.correction = correction.Correction()
             return stated
         self.notes.append(self.correction.words())

@@ -128,9 +128,8 @@ class Ordering:
         known[:, 0, :, 0] = inside == 0
         known[:, 0, :, 1] = np.minimum(self.time / self.scale[:, None], 4) / 2
         known[:, 0, :, 2] = 1 - self.passes
-        known[:, 0, :, 3] = (self.pool == np.where(self.last >= 0, self.pool[self.rows, self.last], -2)[:, None]) & (
-            self.pool >= 0
-        )
+        last_pool = np.where(self.last >= 0, self.pool[self.rows, self.last], -2)[:, None]
+        known[:, 0, :, 3] = (self.pool == last_pool) & (self.pool >= 0)
         known[:, 0, :, 4] = (1 - self.left.sum(1) / self.total)[:, None]
         known[:, 0, :, 5] = (self.lanes / LANES)[:, None]
         known[:, 0, :, 6] = self.tail
@@ -148,10 +147,8 @@ class Ordering:
         return found
 
     def _place(self, slot: int, unit: Ints, going: Bools) -> None:
-        """Place a unit. Candidate 0 waits for all lanes first; 1 to 8 are lanes, of which the first unused one is new.
-
-        A unit with predecessors in one open lane may only join that lane; with predecessors in several, it must wait.
-        """
+        # Place a unit. Candidate 0 waits for all lanes first; 1 to 8 are lanes, of which the first unused one is new.
+        # A unit with predecessors in one open lane may only join that lane; with predecessors in several, it must wait.
         count = len(unit)
         lanes = np.arange(LANES)
         here = (self.plans.lane >= 0) & ~self.earlier & self.problem.unit_before[:, unit].T

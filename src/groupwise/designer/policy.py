@@ -86,9 +86,8 @@ class GraphPolicy(nn.Module):
         """Log-probabilities and entropies [rows, decisions]: few candidates first, then the next units."""
         # Rows of the same requirements share one encoding: encode each set once, at its first row.
         sets, row_set = inputs["set"].unique(return_inverse=True)
-        first = torch.zeros(len(sets), dtype=torch.long, device=sets.device).scatter_(
-            0, row_set, torch.arange(len(row_set), device=sets.device)
-        )
+        first = torch.zeros(len(sets), dtype=torch.long, device=sets.device)
+        first.scatter_(0, row_set, torch.arange(len(row_set), device=sets.device))
         graph = self.encode(inputs["nodes"][first], inputs["kinds"][first], inputs["relations"][first])
         units = inputs["members"][first] @ graph
         whole = graph[torch.arange(len(sets)), inputs["whole"][first]]

@@ -81,9 +81,8 @@ class Correction:
         if not self.changes(requirements):
             return requirements
         activities = {name: self._activity(name, one) for name, one in requirements.activities.items()}
-        pools = {
-            name: pool.model_copy(update={"wage": pool.wage * self.cost}) for name, pool in requirements.pools.items()
-        }
+        given = requirements.pools
+        pools = {name: pool.model_copy(update={"wage": pool.wage * self.cost}) for name, pool in given.items()}
         return requirements.model_copy(update={"activities": activities, "pools": pools})
 
     def changes(self, requirements: Requirements) -> bool:

@@ -142,9 +142,8 @@ class DesignProblem:
         self.open = np.array([pool.open_share for pool in each])
         self.may = np.zeros((len(self.names), len(each)), np.bool_)
         # The pools of each activity in the order of the requirements; a pool's position is its candidate number.
-        self.eligible: tuple[tuple[int, ...], ...] = tuple(
-            tuple(number[pool] for pool in one.pools) for one in self.requirements.activities.values()
-        )
+        asked = self.requirements.activities.values()
+        self.eligible: tuple[tuple[int, ...], ...] = tuple(tuple(number[pool] for pool in one.pools) for one in asked)
         for activity, able in enumerate(self.eligible):
             self.may[activity, list(able)] = True
         # Without arrivals the work of all runs is spread over the shortest possible cycle time.
@@ -221,10 +220,8 @@ class DesignProblem:
         return found
 
     def _rings(self, groups: list[dict[int, float]]) -> set[int]:
-        """The branches that cannot be a single choice, because something must come between two of their options.
-
-        Contract every branch to one node. As long as the precedence graph has a cycle, split the first branch on it.
-        """
+        # The branches that cannot be a single choice, because something must come between two of their options.
+        # Contract every branch to one node. As long as the precedence graph has a cycle, split the first branch on it.
         apart: set[int] = set()
         while True:
             place = list(range(len(self.names)))

@@ -288,9 +288,8 @@ def _convergence(call: DesignReport) -> str:
         target = f"{'above' if one.target.above else 'below'} {one.target.bound:g}"
         cells = (f"<th scope=row>{one.target.name}</th>", f"<td>{value}</td>", f"<td>{target}</td>")
         rows += f"<tr>{''.join(cells)}<td class='{kind}'><span>{mark}</span></td><td>{one.target.words}</td></tr>"
-    checked = "".join(
-        f"<p>{escape(line)}</p>" for line in (call.outcome.analysis.lines() if call.outcome.analysis else ())
-    )
+    lines = call.outcome.analysis.lines() if call.outcome.analysis else ()
+    checked = "".join(f"<p>{escape(line)}</p>" for line in lines)
     simulated = f"<h3>Prediction and simulation</h3>{checked}" if checked else ""
     table = f"<div class=scroll><table class=numbers><tr>{head}</tr>{rows}</table></div>"
     words = "<p>Over the last ten generations. The loss needs --learn, the hit rate --memory.</p>"

@@ -49,9 +49,8 @@ def requirements_from_text(
             field="model",
         )
     if not text.strip():
-        raise ConfigError(
-            "the description is empty", hint="Describe the activities, their order and who performs them."
-        )
+        hint = "Describe the activities, their order and who performs them."
+        raise ConfigError("the description is empty", hint=hint)
     if len(text) > LONGEST:
         raise ConfigError(f"the description has {len(text):,} characters; the limit is {LONGEST:,}")
     endpoint = JudgeEndpoint(resolve(chosen, base_url, api_key), timeout, role="model")

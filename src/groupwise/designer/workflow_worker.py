@@ -89,9 +89,8 @@ def known_formats(asked: Asked) -> dict[str, Any]:
 def _opened(asked: Asked) -> Opened:
     file = _written_workflow(asked)
     if file is None:
-        raise ConfigError(
-            "the request has no workflow", hint="Send the workflow's text as `workflow`.", field="workflow"
-        )
+        hint = "Send the workflow's text as `workflow`."
+        raise ConfigError("the request has no workflow", hint=hint, field="workflow")
     return open_workflow(file, _written_requirements(asked, file) if asked.get("requirements") is not None else None)
 
 

@@ -81,10 +81,8 @@ def solve(
     prior = chosen_prior(policy, runs_dir)
     began = time.perf_counter()
     with graceful_stop() as flag, solve_progress(common.json, budget) as watch:
-        settings = SearchSettings(in_flight=in_flight)
-        grown = explore(
-            asked, prior, budget, settings=settings, seed=seed, file=tree, watch=watch, stop=lambda: flag.raised
-        )
+        settings, stop = SearchSettings(in_flight=in_flight), lambda: flag.raised
+        grown = explore(asked, prior, budget, settings=settings, seed=seed, file=tree, watch=watch, stop=stop)
     seconds = time.perf_counter() - began
     written = [path for path in (out, picture, tree) if path is not None]
     best = grown.best
@@ -199,13 +197,10 @@ def search(
     """
     chosen = families or OFFLINE
     if unknown := [family for family in chosen if family not in FAMILIES]:
-        raise ConfigError(
-            f"{unknown[0]!r} is not a family", hint=f"Families are {', '.join(FAMILIES)}.", field="families"
-        )
-    prior = chosen_prior(policy, runs_dir)
-    plan = CampaignPlan(
-        chosen, difficulty, problems, budget, split, seed, prior.name, SearchSettings(in_flight=in_flight)
-    )
+        hint = f"Families are {', '.join(FAMILIES)}."
+        raise ConfigError(f"{unknown[0]!r} is not a family", hint=hint, field="families")
+    prior, settings = chosen_prior(policy, runs_dir), SearchSettings(in_flight=in_flight)
+    plan = CampaignPlan(chosen, difficulty, problems, budget, split, seed, prior.name, settings)
     folder = out or Path("searches") / f"{'+'.join(chosen)}-{split}-{seed}-{prior.name.replace(' ', '-')}"
     with graceful_stop() as flag, search_progress(plan, common.json) as (watch, done):
         found = []

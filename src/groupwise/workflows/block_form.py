@@ -288,11 +288,9 @@ def _fold_order(sketch: _Sketch) -> bool:
 
 
 def _region(sketch: _Sketch, split: str) -> tuple[set[str], str] | None:
-    """The nodes after a split up to the join where all paths meet; None unless only blocks and and-gates are between.
-
-    A node is visited once all its predecessors have been. `open_ways` counts arrows that leave visited nodes for nodes
-    not visited yet; a gate that takes all of them is the join.
-    """
+    # The nodes after a split up to the join where all paths meet; None unless only blocks and and-gates are between.
+    # A node is visited once all its predecessors have been. `open_ways` counts arrows that leave visited nodes for
+    # nodes not visited yet; a gate that takes all of them is the join.
     names: set[str] = set()
     waits: dict[str, int] = {}
     ready, open_ways = [split], 0

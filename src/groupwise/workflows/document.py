@@ -230,16 +230,19 @@ class Document:
     def root(self) -> Graph:
         return self.graphs[0]
 
+    def all_extras(self) -> list[Element]:
+        """The extras of the document, and of its graphs, nodes and flows."""
+        found = list(self.extras)
+        for graph in self.graphs:
+            found += [*graph.extras, *(e for part in (*graph.nodes, *graph.flows) for e in part.extras)]
+        return found
+
 
 def calling_order(graphs: tuple[Graph, ...]) -> tuple[list[str], list[str]]:
     """The graphs that a case can reach, each after those it calls; or, if calls form a cycle, that cycle."""
     number = {graph.name: place for place, graph in enumerate(graphs)}
-    calls = {
-        (place, number[node.calls])
-        for place, graph in enumerate(graphs)
-        for node in graph.nodes
-        if node.calls in number
-    }
+    nodes = [(place, node) for place, graph in enumerate(graphs) for node in graph.nodes]
+    calls = {(place, number[node.calls]) for place, node in nodes if node.calls in number}
     # Graphs that nobody calls may be broken without harm.
     reached, stack = {0}, [0]
     while stack:

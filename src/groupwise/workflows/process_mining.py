@@ -109,11 +109,9 @@ def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:
 
 
 def _with_starts(work: list[LoggedWork], notes: list[str]) -> list[LoggedWork]:
-    """Estimate missing starts: work starts once the previous activity of its case and of its resource has ended.
-
-    As in Chapela-Campa and Dumas, "Enhancing business process simulation models with extraneous activity delays"
-    (2023). The first activity of a case gets no start.
-    """
+    # Estimate missing starts: work starts once the previous activity of its case and of its resource has ended. As in
+    # Chapela-Campa and Dumas, "Enhancing business process simulation models with extraneous activity delays" (2023).
+    # The first activity of a case gets no start.
     if all(one.start is not None for one in work):
         return work
     notes.append("missing start times were estimated: work starts once its case and its resource are free")
@@ -184,9 +182,8 @@ def _branches(
 ) -> tuple[list[asked.RequiredBranch], list[tuple[str, str]]]:
     """Activities that not every case has; those that never occur together, against expectation, are one choice."""
     sometimes = sorted((a for a in shares if shares[a] < ALWAYS), key=lambda a: (-shares[a], a))
-    together = Counter(
-        pair for case in cases.values() for pair in combinations(sorted({w.activity for w in case} & set(sometimes)), 2)
-    )
+    seen = [sorted({one.activity for one in case} & set(sometimes)) for case in cases.values()]
+    together = Counter(pair for names in seen for pair in combinations(names, 2))
     # How often chance would put two activities into one case: cases · share · share.
     expected = len(cases)
     apart = {
@@ -301,12 +298,8 @@ def _arrivals(cases: Mapping[str, Sequence[LoggedWork]], notes: list[str]) -> fl
 
 
 def _repeated(cases: Mapping[str, Sequence[LoggedWork]]) -> list[str]:
-    often = Counter(
-        activity
-        for case in cases.values()
-        for activity, count in Counter(one.activity for one in case).items()
-        if count > 1
-    )
+    counts = [Counter(one.activity for one in case) for case in cases.values()]
+    often = Counter(activity for one in counts for activity, count in one.items() if count > 1)
     return [
         f"{activity!r} is repeated in {count / len(cases):.1%} of the cases; a design can express this as a loop"
         for activity, count in sorted(often.items())

@@ -139,9 +139,8 @@ class Finds:
         return {"rows": rows, "rng": self.rng.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.rows = {
-            problem: [(ids.numpy(), own.numpy()) for ids, own in kept] for problem, kept in state["rows"].items()
-        }
+        stored = state["rows"].items()
+        self.rows = {problem: [(ids.numpy(), own.numpy()) for ids, own in kept] for problem, kept in stored}
         self.rng.bit_generator.state = state["rng"]
 
 

@@ -54,7 +54,7 @@ class LanguagePrior:
         # Two passes: first how lines begin, then how the likely beginnings continue.
         shares = self._proportions([(place.before, list(place.groups)) for place in places])
         inner = [(place, *one) for place, found in zip(places, shares, strict=True) for one in place.inner(found)]
-        rests = self._proportions([(place.after(beginning), place.rests(beginning)) for place, beginning, _ in inner])
+        rests = self._proportions([place.continued(beginning) for place, beginning, _ in inner])
         for place, found in zip(places, shares, strict=True):
             place.share_equally(found)
         for (place, beginning, share), parts in zip(inner, rests, strict=True):
@@ -114,11 +114,10 @@ class _Place:
         pairs = zip(self.groups.items(), shares, strict=True)
         return [(beginning, share) for (beginning, members), share in pairs if len(members) > 1 and share > LEAST]
 
-    def after(self, beginning: Tokens) -> Tokens:
-        return (*self.before, *beginning)
-
-    def rests(self, beginning: Tokens) -> list[Tokens]:
-        return [self.rows[number][BEGINNING:] for number in self.groups[beginning]]
+    def continued(self, beginning: Tokens) -> tuple[Tokens, list[Tokens]]:
+        """Everything up to the end of a beginning, and how the lines continue that have it."""
+        rests = [self.rows[number][BEGINNING:] for number in self.groups[beginning]]
+        return (*self.before, *beginning), rests
 
     def share_equally(self, shares: Sequence[float]) -> None:
         for members, share in zip(self.groups.values(), shares, strict=True):

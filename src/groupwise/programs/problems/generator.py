@@ -169,8 +169,7 @@ def _skipping(program: Program, at: int, instead: Argument) -> Program:
         argument = instead if argument == Result(at) else argument
         return Result(argument.at - 1) if isinstance(argument, Result) and argument.at > at else argument
 
-    kept = [
-        ProgramStep(step.operator, tuple(map(moved, step.arguments))) for n, step in enumerate(program.steps) if n != at
-    ]
+    others = [step for n, step in enumerate(program.steps) if n != at]
+    kept = [ProgramStep(step.operator, tuple(map(moved, step.arguments))) for step in others]
     assert program.result is not None
     return replace(program, steps=tuple(kept), result=moved(program.result))

@@ -42,9 +42,8 @@ def problem_of(data: Any, name: str) -> CodeProblem:
         raise ConfigError(f"a problem needs fields ({', '.join(FIELDS)}), but this is {quoted(data)}")
     for field in data:
         if field not in FIELDS:
-            raise ConfigError(
-                f"a problem has no field {field!r}", hint=f"Its fields are {', '.join(FIELDS)}.", field=str(field)
-            )
+            hint = f"Its fields are {', '.join(FIELDS)}."
+            raise ConfigError(f"a problem has no field {field!r}", hint=hint, field=str(field))
     cases = _cases(data.get("examples"))
     question = str(data.get("question", ""))
     takes = tuple(_type([case.inputs[at] for case in cases], f"input {at + 1}") for at in range(len(cases[0].inputs)))

@@ -40,7 +40,6 @@ from groupwise.programs.search.tree import (
     TreeEdge,
     TreeNode,
     TreeStep,
-    VisitTally,
 )
 
 Traits = Callable[[str], Sequence[str]]
@@ -298,9 +297,8 @@ def record(tree: SearchTree, domain: Domain[State], draw: ActionDraw, judged: Ju
     backward(tree, draw, judged.value)
     # A node learns from the actions taken at or below it.
     for depth, node in enumerate(draw.nodes):
-        experience = tree.nodes[node].experience
         for trait in dict.fromkeys(trait for action in actions[depth:] for trait in domain.traits(action)):
-            experience.setdefault(trait, VisitTally()).add(judged.value)
+            tree.nodes[node].learn(trait, judged.value)
 
 
 def _closed(tree: SearchTree, edge: TreeEdge) -> bool:

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from math import log
@@ -130,7 +130,11 @@ def explore(
     evaluator = ProgramEvaluator(problem)
     domain = program_domain(problem, lambda text: judged(evaluator(text)), prior)
     tree = load_tree(file) if file and file.exists() else plant(domain, settings or SearchSettings(), seed)
-    with _keeping(tree, file) as keep, _executor(tree.settings) as executor:
+    several = tree.settings.in_flight > 1
+    threads: AbstractContextManager[Executor | None] = (
+        ThreadPoolExecutor(tree.settings.in_flight) if several else nullcontext()
+    )
+    with _keeping(tree, file) as keep, threads as executor:
 
         def seen(tree: SearchTree) -> None:
             keep()
@@ -161,15 +165,6 @@ def _keeping(tree: SearchTree, file: Path | None) -> Iterator[Callable[[], None]
         yield keep
     finally:
         save_tree(tree, file)
-
-
-@contextmanager
-def _executor(settings: SearchSettings) -> Iterator[Executor | None]:
-    if settings.in_flight == 1:
-        yield None
-        return
-    with ThreadPoolExecutor(settings.in_flight) as executor:
-        yield executor
 
 
 def program_text(problem: CodeProblem, record: EvaluationRecord) -> str:
@@ -237,10 +232,8 @@ class CampaignPlan:
         """The problems in order."""
         for family in self.families:
             for difficulty in self.difficulties:
-                if difficulty <= LEVELS[family]:
-                    yield from (
-                        generate(family, self.seed + number, self.split, difficulty) for number in range(self.problems)
-                    )
+                seeds = range(self.seed, self.seed + self.problems) if difficulty <= LEVELS[family] else ()
+                yield from (generate(family, seed, self.split, difficulty) for seed in seeds)
 
     def __len__(self) -> int:
         levels = [sum(one <= LEVELS[family] for one in self.difficulties) for family in self.families]
@@ -295,9 +288,9 @@ def campaign(
 def shares(found: Sequence[CampaignResult], budget: int) -> dict[str, dict[str, float]]:
     """The share of problems solved within 1, 4, 16 … evaluations, by family and overall."""
     marks = [*(mark for mark in MARKS if mark < budget), budget]
-    groups = {
-        family: [one for one in found if one.family == family] for family in dict.fromkeys(f.family for f in found)
-    }
+    groups: dict[str, list[CampaignResult]] = {}
+    for one in found:
+        groups.setdefault(one.family, []).append(one)
     if len(groups) > 1:
         groups["all"] = list(found)
     return {

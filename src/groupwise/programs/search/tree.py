@@ -73,6 +73,9 @@ class TreeNode:
     def tries(self) -> int:
         return self.tally.count + sum(edge.waiting for edge in self.edges)
 
+    def learn(self, trait: str, value: float) -> None:
+        self.experience.setdefault(trait, VisitTally()).add(value)
+
 
 @dataclass(frozen=True, slots=True)
 class TreeStep:
@@ -204,9 +207,8 @@ def tree_as_dict(tree: SearchTree) -> dict[str, Any]:
 
 def tree_of(data: Mapping[str, Any]) -> SearchTree:
     if data.get("version") != VERSION:
-        raise StorageError(
-            f"the search tree has version {data.get('version')!r}; only version {VERSION} can be read", hint=REMEDY
-        )
+        said = f"the search tree has version {data.get('version')!r}; only version {VERSION} can be read"
+        raise StorageError(said, hint=REMEDY)
     return SearchTree(
         data["name"], data["seed"], SearchSettings(**data["settings"]),
         [_node_of(node) for node in data["nodes"]], [_record_of(record) for record in data["records"]],

@@ -25,10 +25,8 @@ def moments(duration: Duration, speed: float = 1.0, timeout: float = math.inf) -
 
 
 def _above_zero(mean: float, scv: float) -> tuple[float, float]:
-    """Mean and scv of max(0, X) for a normal X: a duration that would be negative takes no time.
-
-    With r = μ/σ: E[max(0, X)] = μ Φ(r) + σ φ(r) and E[max(0, X)²] = (μ² + σ²) Φ(r) + μ σ φ(r).
-    """
+    # Mean and scv of max(0, X) for a normal X: a duration that would be negative takes no time.
+    # With r = μ/σ: E[max(0, X)] = μ Φ(r) + σ φ(r) and E[max(0, X)²] = (μ² + σ²) Φ(r) + μ σ φ(r).
     std = mean * math.sqrt(scv)
     ratio = mean / std
     density = math.exp(-ratio * ratio / 2) / math.sqrt(2 * math.pi)

@@ -156,9 +156,8 @@ def list_schedule(graph: TaskGraph) -> Schedule:
             able = [m for m, time in enumerate(graph.durations[task]) if math.isfinite(time)]
             starts = {m: max(_ready(before[task], done, m), free[m]) for m in able}
             machine = min(able, key=lambda m: (starts[m], m))
-            done[task] = PlacedTask(
-                graph.names[task], machine, starts[machine], starts[machine] + graph.durations[task][machine]
-            )
+            start = starts[machine]
+            done[task] = PlacedTask(graph.names[task], machine, start, start + graph.durations[task][machine])
             free[machine] = done[task].end
         for later in followers[task]:
             left[later] -= 1

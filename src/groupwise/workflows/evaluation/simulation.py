@@ -183,11 +183,9 @@ class Memory:
 
 
 def _streams(encoded: Encoded) -> list[int]:
-    """A stream of random numbers for each block, the same in every design that has this block.
-
-    An activity's stream is its number; another block's is its kind, its lowest activity, and how many blocks of that
-    kind and activity it contains, packed into one integer.
-    """
+    # A stream of random numbers for each block, the same in every design that has this block.
+    # An activity's stream is its number; another block's is its kind, its lowest activity, and how many blocks of that
+    # kind and activity it contains, packed into one integer.
     lowest: list[int] = []
     taken: dict[tuple[int, int], int] = {}
     streams: list[int] = []

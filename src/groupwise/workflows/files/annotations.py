@@ -14,9 +14,7 @@ from groupwise.workflows.requirements import Requirements, parse_requirements
 # As large as the XML file that contains it.
 LIMITS = ReadLimits(size=16 << 20, values=2_000_000)
 # How each field of handling is read from an attribute; pool and scheduling stay texts.
-_NUMBERS = {"priority": int, "retries": int, "pause": float, "growth": float} | dict.fromkeys(
-    ("timeout", "delay", "due"), float
-)
+_NUMBERS = {"priority": int, "retries": int} | dict.fromkeys(("pause", "growth", "timeout", "delay", "due"), float)
 # ISO 8601 without years and months.
 _DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 

@@ -71,9 +71,8 @@ def find_format(path: Path, *, name: str | None = None, head: bytes = b"") -> Fo
     if len(fitting) > 1 or not fitting:
         fitting = [one for one in (fitting or known.values()) if head and one.fits(head)] or fitting
     if not fitting:
-        raise ConfigError(
-            f"{path}: no supported format has the suffix {path.suffix!r}", hint=f"Known: {', '.join(known)}."
-        )
+        hint = f"Known: {', '.join(known)}."
+        raise ConfigError(f"{path}: no supported format has the suffix {path.suffix!r}", hint=hint)
     return fitting[0]
 
 
@@ -110,13 +109,8 @@ def write_workflow(workflow: Document | Design, path: str | Path, format: str | 
 
 def left_out(document: Document, format_: Format) -> tuple[str, ...]:
     """A note on what a document keeps from its file and this format has no place for, except drawings."""
-    extras = [*document.extras]
-    for graph in document.graphs:
-        extras += graph.extras
-        extras += [e for node in graph.nodes for e in node.extras]
-        extras += [e for flow in graph.flows for e in flow.extras]
     known = (*format_.namespaces, *UNSEEN)
-    counts = Counter(e.name for e in extras if e.namespace not in known and e.name not in DRAWN)
+    counts = Counter(e.name for e in document.all_extras() if e.namespace not in known and e.name not in DRAWN)
     said = [f"{name} ({number})" for name, number in counts.most_common()]
     return (f"left out, because {format_.title} has no place for it: {', '.join(said)}",) if said else ()
 

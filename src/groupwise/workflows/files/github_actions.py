@@ -113,9 +113,8 @@ def _handling(file: YamlDocument, job: str, body: dict[str, Any], notes: list[st
         notes.append(f"job {job}: timeout-minutes {limit!r} is computed at run time, and not kept")
     elif limit is not None:
         if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < 1e9:
-            file.refuse(
-                f"timeout-minutes of job {job!r} must be above 0, not {limit!r}", "jobs", job, "timeout-minutes"
-            )
+            said = f"timeout-minutes of job {job!r} must be above 0, not {limit!r}"
+            file.refuse(said, "jobs", job, "timeout-minutes")
         timeout = limit * 60.0
     if not isinstance(runner, str):
         notes.append(f"job {job}: runs-on {runner!r} is more than one label, and not kept")

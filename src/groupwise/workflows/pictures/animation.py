@@ -66,11 +66,7 @@ def journeys(document: Document, tries: Sequence[SimulatedTry], *, most: int = M
         raise ConfigError(f"the trace is of another workflow: {shown[0].activity!r} is not a task of {document.name!r}")
     # Travelling takes time that the simulation does not have, so moments are scaled to end at 1.
     last = max(journey.stops[-1][0] for journey in found)
-    return [_scaled(journey, last) for journey in found], span
-
-
-def _scaled(journey: Journey, last: float) -> Journey:
-    return replace(journey, stops=tuple((moment / last, x, y) for moment, x, y in journey.stops))
+    return [Journey(one.case, tuple((moment / last, x, y) for moment, x, y in one.stops)) for one in found], span
 
 
 @dataclass(slots=True)
@@ -89,9 +85,8 @@ class _Stage:
         self.placed, self.begin, self.span = placed, begin, span
         self.graph = placed.graph
         self.tasks = {node.label: node.id for node in self.graph.nodes if _works(node)}
-        self.ways = {
-            node.id: _ways(self.graph, node.id) for node in self.graph.nodes if _works(node) or node.kind == "start"
-        }
+        sources = [node.id for node in self.graph.nodes if _works(node) or node.kind == "start"]
+        self.ways = {name: _ways(self.graph, name) for name in sources}
         self.above: dict[str, list[float]] = {}
         self.below: dict[str, list[float]] = {}
 
@@ -141,8 +136,9 @@ class _Stage:
 
     def _path_to(self, node: str, origin: _Visit | None, ready: float) -> tuple[list[Point], float]:
         if origin is None:
-            start = self.graph.start.id
-            return self._points(start, node) or [self._entry(node)], ready - TRAVEL
+            box = self.placed.layout.boxes[node]
+            entry = (box.x, box.middle[1] + self.placed.top)
+            return self._points(self.graph.start.id, node) or [entry], ready - TRAVEL
         if origin.node == node and node not in self.ways[node]:
             return [origin.spot], origin.leaves
         return [origin.spot, *self._points(origin.node, node)], origin.leaves
@@ -170,10 +166,6 @@ class _Stage:
             middle = (box.middle[0], box.middle[1] + self.placed.top)
             path = [visit.spot, *self._points(visit.node, end), middle]
             yield Journey(visit.what.case, tuple(_walk(path, visit.leaves, visit.leaves + TRAVEL)))
-
-    def _entry(self, node: str) -> Point:
-        box = self.placed.layout.boxes[node]
-        return box.x, box.middle[1] + self.placed.top
 
     def _spot(self, taken: dict[str, list[float]], node: str, start: float, end: float, *, low: bool) -> Point:
         """The first free place on the upper or lower edge of a task; if there is none, the last one is shared."""
@@ -266,9 +258,8 @@ def _token(journey: Journey, duration: str) -> str:
         for name, place in (("cx", 1), ("cy", 2))
     ]
     shown = f"{max(moments[0], 0.00001):.5f};{min(moments[-1], 0.99999):.5f}"
-    animations.append(
-        f'<animate attributeName="opacity" calcMode="discrete" values="0;1;0" keyTimes="0;{shown}" {duration}/>'
-    )
+    fade = 'attributeName="opacity" calcMode="discrete" values="0;1;0"'
+    animations.append(f'<animate {fade} keyTimes="0;{shown}" {duration}/>')
     colour = COLOURS[journey.case % len(COLOURS)]
     title = f"<title>case {journey.case}</title>"
     return f'<circle class="token" r="{RADIUS:g}" fill="{colour}" opacity="0">{title}{"".join(animations)}</circle>'
@@ -289,9 +280,8 @@ def animation_gif(
     paper = _with_palette(Image.open(io.BytesIO(png_of(drawn, scale=scale))).convert("RGB"))
     frames = [_frame(paper, found, number / (count - 1), scale) for number in range(count)]
     buffer = io.BytesIO()
-    frames[0].save(
-        buffer, "GIF", save_all=True, append_images=frames[1:], duration=round(1000 / rate), loop=0, optimize=False
-    )
+    pause = round(1000 / rate)
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=pause, loop=0, optimize=False)
     return buffer.getvalue()
 
 

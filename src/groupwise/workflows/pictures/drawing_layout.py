@@ -60,21 +60,14 @@ def layout(graph: Graph) -> DrawingLayout:
     edges = [(number[flow.source], number[flow.target]) for flow in graph.flows]
     columns = in_columns(len(graph.nodes), edges, number[graph.start.id], number[graph.end.id])
     sizes = [size_of(graph, node) for node in graph.nodes]
-    y = heights(columns, _extents(graph, columns, sizes), _main_path(graph, columns))
-    sheet = _Sheet(graph, columns, sizes, _from_the_top(graph, sizes, y))
-    return sheet.layout()
-
-
-def _extents(graph: Graph, columns: DrawingColumns, sizes: Sequence[tuple[float, float]]) -> list[Extent]:
     names = [NAME_LINE * len(name_below(node)) for node in graph.nodes]
-    nodes = [Extent(height / 2, height / 2 + name) for (_, height), name in zip(sizes, names, strict=True)]
-    return nodes + [Extent(0, 0)] * (len(columns.column) - len(sizes))
-
-
-def _from_the_top(graph: Graph, sizes: Sequence[tuple[float, float]], y: Sequence[float]) -> list[float]:
+    extents = [Extent(height / 2, height / 2 + name) for (_, height), name in zip(sizes, names, strict=True)]
+    extents += [Extent(0, 0)] * (len(columns.column) - len(sizes))
+    y = heights(columns, extents, _main_path(graph, columns))
+    # The highest node or flow stands at the margin.
     tops = [y[place] - (size[1] / 2) for place, size in enumerate(sizes)] + list(y[len(sizes) :])
     shift = MARGIN - min(tops)
-    return [round(height + shift, 2) for height in y]
+    return _Sheet(graph, columns, sizes, [round(height + shift, 2) for height in y]).layout()
 
 
 def _main_path(graph: Graph, columns: DrawingColumns) -> list[Edge]:
@@ -288,7 +281,9 @@ def in_rows(graph: Graph, place: DrawingLayout, widest: float = WIDEST) -> Drawi
     if not breaks:
         return place
     rows = _rows(graph, place, breaks)
-    boxes = {name: _moved_box(box, rows[bisect_right(breaks, box.x)]) for name, box in place.boxes.items()}
+    boxes = {}
+    for name, box in place.boxes.items():
+        boxes[name] = NodeBox(*_moved((box.x, box.y), rows[bisect_right(breaks, box.x)]), box.width, box.height)
     routes = {name: _route(route, breaks, rows) for name, route in place.routes.items()}
     labels = {name: _moved(point, rows[bisect_right(breaks, point[0])]) for name, point in place.labels.items()}
     width = max(row.right + row.dx for row in rows) + ASIDE + MARGIN
@@ -377,11 +372,6 @@ def _route(route: tuple[Point, ...], breaks: list[float], rows: list[_Row]) -> t
 
 def _moved(point: Point, row: _Row) -> Point:
     return round(point[0] + row.dx, 2), round(point[1] + row.dy, 2)
-
-
-def _moved_box(box: NodeBox, row: _Row) -> NodeBox:
-    x, y = _moved((box.x, box.y), row)
-    return NodeBox(x, y, box.width, box.height)
 
 
 # How far apart nodes are put that somebody else's drawing does not have yet.

@@ -213,10 +213,9 @@ def _company(columns: DrawingColumns, a: int, b: int) -> Hashable:
     if len(targets) == 1 or len(sources) == 1:
         return (a, -1) if len(targets) > 1 else (-1, b) if len(sources) > 1 else (a, b)
     goals, origins = set(targets), set(sources)
-    everyone = all(set(columns.right[one]) == goals for one in origins) and all(
-        set(columns.left[one]) == origins for one in goals
-    )
-    return (frozenset(origins), frozenset(goals)) if everyone else (a, b)
+    complete = all(set(columns.right[one]) == goals for one in origins)
+    complete = complete and all(set(columns.left[one]) == origins for one in goals)
+    return (frozenset(origins), frozenset(goals)) if complete else (a, b)
 
 
 def _place(found: list[Track]) -> None:

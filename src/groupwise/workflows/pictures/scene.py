@@ -9,19 +9,7 @@ import groupwise.workflows.pictures.labels as labels
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
 from groupwise.workflows.pictures.drawing_layout import MARGIN, NAME_LINE, DrawingLayout, NodeBox, in_rows, layout
-from groupwise.workflows.pictures.shapes import (
-    POOLS,
-    Disc,
-    Line,
-    Oblong,
-    Scene,
-    Shape,
-    Words,
-    glyph,
-    icon_shapes,
-    moved,
-    region,
-)
+from groupwise.workflows.pictures.shapes import POOLS, Disc, Line, Oblong, Scene, Shape, Words, glyph, icon_of, region
 
 
 def without_detours(graph: Graph) -> Graph:
@@ -43,16 +31,14 @@ def without_detours(graph: Graph) -> Graph:
             flows = {joined.id if name == into[0].id else name: flow for name, flow in flows.items()}
             flows[joined.id] = joined
             del flows[out[0].id]
-    kept = tuple(replace(node, cancels=_still(node, gone)) for node in graph.nodes if node.id not in gone)
-    return replace(graph, nodes=kept, flows=tuple(flows.values()))
-
-
-def _still(node: Node, gone: Mapping[str, str]) -> tuple[str, ...]:
-    """What a node cancels, by the names used in the drawing; a dropped node is named by the flow that replaced it."""
-    names = list(node.cancels)
-    while any(name in gone for name in names):
-        names = [gone.get(name, name) for name in names]
-    return tuple(dict.fromkeys(names))
+    kept = []
+    for node in graph.nodes:
+        # What a node cancels, by the names used in the drawing: a dropped node is named by the flow that replaced it.
+        names = list(node.cancels)
+        while any(name in gone for name in names):
+            names = [gone.get(name, name) for name in names]
+        kept += [replace(node, cancels=tuple(dict.fromkeys(names)))] if node.id not in gone else []
+    return replace(graph, nodes=tuple(kept), flows=tuple(flows.values()))
 
 
 def pool_styles(document: Document) -> dict[str, str]:
@@ -129,7 +115,7 @@ def _sample(sign: str, x: float, y: float) -> Iterator[Shape]:
         yield Line(((x, y - 9), (x + 9, y), (x, y + 9), (x - 9, y)), "gate", closed=True)
         yield from glyph(cast(Rule, sign), x, y, 3.5)
     else:
-        yield from icon_shapes(cast(labels.Icon, sign), x, y)
+        yield from icon_of(cast(labels.Icon, sign), x, y)
 
 
 BEND = 6.0
@@ -166,10 +152,18 @@ def scene(document: Document) -> Scene:
             name = labels.shortened(one.graph.name, 80)
             shapes.append(Words(MARGIN, one.top + 6, name, "heading"))
             width = max(width, 2 * MARGIN + labels.width_of(name, 16))
-        shapes += [moved(shape, one.top) for shape in graph_shapes(document, one.graph, one.layout, pools)]
+        shapes += [_lower(shape, one.top) for shape in graph_shapes(document, one.graph, one.layout, pools)]
     bottom = placed[-1].top + placed[-1].layout.height
     below, size = legend(document, [one.graph for one in placed], pools, max(width, 480.0), bottom)
     return Scene(document.name, max(width, size[0]), bottom + size[1], (*shapes, *below))
+
+
+def _lower(shape: Shape, down: float) -> Shape:
+    if down == 0:
+        return shape
+    if isinstance(shape, Line):
+        return replace(shape, points=tuple((x, y + down) for x, y in shape.points))
+    return replace(shape, y=shape.y + down)
 
 
 def graph_shapes(document: Document, graph: Graph, place: DrawingLayout, pools: Mapping[str, str]) -> Iterator[Shape]:
@@ -265,7 +259,7 @@ def _task(graph: Graph, node: Node, box: NodeBox, style: str, hint: str) -> Iter
         yield Words(x, first + labels.LINE * number, line, "name", "middle")
     left = x - (labels.marks_width(marks) - 8) / 2
     for icon, text in marks:
-        yield from icon_shapes(icon, left + labels.ICON / 2, box.bottom - 13)
+        yield from icon_of(icon, left + labels.ICON / 2, box.bottom - 13)
         yield Words(left + labels.ICON + 4, box.bottom - 9, text, "mark")
         left += labels.mark_width(text)
 

@@ -6,7 +6,7 @@ drawing serves light and dark mode; its `hint` is the tooltip.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import cos, pi, sin
 from typing import Literal, TypeAlias
 
@@ -158,7 +158,9 @@ def _rings(filled: set[tuple[int, int]]) -> list[list[tuple[int, int]]]:
         while here != first:
             ring.append(here)
             here = _next(sides, ring[-2], here)
-        rings.append(_corners(ring))
+        # Corners only, without the points in the middle of a straight side.
+        ends = zip([ring[-1], *ring[:-1]], ring, [*ring[1:], ring[0]], strict=True)
+        rings.append([b for a, b, c in ends if not (a[0] == b[0] == c[0] or a[1] == b[1] == c[1])])
         sides = {start: stops for start, stops in sides.items() if stops}
     return rings
 
@@ -173,11 +175,6 @@ def _next(
     stop = right if right in stops else stops[0]
     stops.remove(stop)
     return stop
-
-
-def _corners(ring: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    ends = zip([ring[-1], *ring[:-1]], ring, [*ring[1:], ring[0]], strict=True)
-    return [b for a, b, c in ends if not (a[0] == b[0] == c[0] or a[1] == b[1] == c[1])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +238,7 @@ def glyph(rule: Rule, x: float, y: float, size: float) -> Iterator[Shape]:
     yield from (Line(((x - dx, y - dy), (x + dx, y + dy)), "glyph") for dx, dy in ends)
 
 
-def icon_shapes(icon: Icon, x: float, y: float) -> Iterator[Shape]:
+def icon_of(icon: Icon, x: float, y: float) -> Iterator[Shape]:
     """A small icon, centred."""
     r = ICON / 2 - 0.5
     if icon == "instances":
@@ -261,12 +258,3 @@ def icon_shapes(icon: Icon, x: float, y: float) -> Iterator[Shape]:
         yield Line(((x - 3, y + r), (x - 3, y - r), (x + 4, y - r + 2.5), (x - 3, y)), "icon")
     else:
         yield Line(((x - r + 1, y + r - 1.5), (x, y - r + 1), (x + r - 1, y + r - 1.5)), "icon", closed=True)
-
-
-def moved(shape: Shape, down: float) -> Shape:
-    """The shape, `down` pixels lower."""
-    if down == 0:
-        return shape
-    if isinstance(shape, Line):
-        return replace(shape, points=tuple((x, y + down) for x, y in shape.points))
-    return replace(shape, y=shape.y + down)

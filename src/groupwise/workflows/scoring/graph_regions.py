@@ -50,7 +50,9 @@ def find_regions(count: int, edges: Sequence[Edge], start: int, end: int) -> Reg
         source, target = edges[number]
         region = of[source]
         if number in closes:
-            region = _leave(region, closes[number], parent)
+            while region not in (closes[number], TOP):
+                region = parent[region]
+            region = parent.get(region, TOP)
         if number in opens:
             parent[opens[number]], region = region, opens[number]
             first[region] = target
@@ -120,12 +122,6 @@ def _pairs(labels: Sequence[int], order: Sequence[int]) -> tuple[dict[int, int],
         for before, after in pairwise(same):
             opens[before] = closes[after] = before
     return opens, closes
-
-
-def _leave(region: int, closed: int, parent: dict[int, int]) -> int:
-    while region not in (closed, TOP):
-        region = parent[region]
-    return parent.get(region, TOP)
 
 
 def _without_single(of: list[int], parent: dict[int, int], first: dict[int, int]) -> Regions:

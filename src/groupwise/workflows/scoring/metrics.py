@@ -256,7 +256,8 @@ def _is_block(roles: list[tuple[int, str, str]], first: int, arrows: list[Edge])
         # A region that is entered at its join goes back from the split to the join.
         is_loop = any(node == first and kind == "join" for node, kind, _ in roles)
         return not is_loop or rules == {"xor"}
-    return rules == {"and"} and not _has_cycle(arrows)
+    names = {node: number for number, node in enumerate(dict.fromkeys(end for arrow in arrows for end in arrow))}
+    return rules == {"and"} and not _on_cycles(len(names), [(names[a], names[b]) for a, b in arrows])
 
 
 def _arrows_by_region(regions: Regions, edges: Sequence[Edge]) -> dict[int, list[Edge]]:
@@ -267,8 +268,9 @@ def _arrows_by_region(regions: Regions, edges: Sequence[Edge]) -> dict[int, list
         up_a, up_b = chains[a], chains[b]
         # The arrow belongs to the innermost region around both ends.
         shared = next(region for region in up_a if region in up_b)
-        ends = [_stand_in(node, up, shared) for node, up in ((a, up_a), (b, up_b))]
-        found.setdefault(shared, []).append((ends[0], ends[1]))
+        place_a, place_b = up_a.index(shared), up_b.index(shared)
+        ends = (a if place_a == 0 else -2 - up_a[place_a - 1], b if place_b == 0 else -2 - up_b[place_b - 1])
+        found.setdefault(shared, []).append(ends)
     return found
 
 
@@ -278,13 +280,3 @@ def _around(regions: Regions, node: int) -> list[int]:
         chain.append(region)
         region = regions.parent[region]
     return [*chain, TOP]
-
-
-def _stand_in(node: int, chain: list[int], shared: int) -> int:
-    place = chain.index(shared)
-    return node if place == 0 else -2 - chain[place - 1]
-
-
-def _has_cycle(arrows: list[Edge]) -> bool:
-    names = {node: number for number, node in enumerate(dict.fromkeys(end for arrow in arrows for end in arrow))}
-    return _on_cycles(len(names), [(names[a], names[b]) for a, b in arrows]) > 0

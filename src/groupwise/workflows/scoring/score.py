@@ -22,7 +22,7 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.feasibility import best_cycle_time, least_work, shortest_time
-from groupwise.workflows.requirements import RequiredActivity, Requirements, Weights
+from groupwise.workflows.requirements import Requirements, Weights
 from groupwise.workflows.rules import RuleBook, Violation, needs
 from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
 from groupwise.workflows.scoring.measures import BY_GROUP, GROUPS, MEASURES
@@ -65,9 +65,8 @@ class DesignScore:
     def explain(self) -> ScorePart:
         """The score as a tree of parts."""
         if self.broken:
-            words = (
-                f"{len(self.broken)} hard rule{'s are' if len(self.broken) > 1 else ' is'} broken, so the score is 0"
-            )
+            rules = "hard rules are" if len(self.broken) > 1 else "hard rule is"
+            words = f"{len(self.broken)} {rules} broken, so the score is 0"
             faults = tuple(ScorePart(rule.rule, 0.0, 0.0, rule.words) for rule in self.broken)
             return ScorePart("score", 1.0, self.total, words, parts=faults)
         weights = _shared(self.weights, self.groups)
@@ -89,10 +88,8 @@ class DesignScore:
         measure, (value, share, reference) = MEASURES[number], self.measured[number]
         if value is None:
             return ScorePart(measure.name, 0.0, None, "not specified in the requirements")
-        words = measure.words.format(value=value)
-        return ScorePart(
-            measure.name, weight, share, words, value, measure.unit, measure.scale.format(reference=reference)
-        )
+        words, scale = measure.words.format(value=value), measure.scale.format(reference=reference)
+        return ScorePart(measure.name, weight, share, words, value, measure.unit, scale)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -168,11 +165,11 @@ class DesignScorer:
         computing = {pool for activity in requirements.activities.values() if activity.cpu for pool in activity.pools}
         machines = {name for name, pool in pools.items() if pool.kind == "machine"}
         self.machines = machines if machines & computing else set()
-        self.facts = {name: self._facts(name, activity) for name, activity in requirements.activities.items()}
-
-    def _facts(self, name: str, activity: RequiredActivity) -> tuple[bool, bool, float]:
-        """Whether it has a description, whether its label is well formed, and the share of cases that need it."""
-        return measures.is_described(activity), measures.verb_and_object(name), self.rules.needs.get(name, 0.0)
+        # Whether each has a description, whether its label is well formed, and the share of cases that need it.
+        self.facts = {
+            name: (measures.is_described(activity), measures.verb_and_object(name), self.rules.needs.get(name, 0.0))
+            for name, activity in requirements.activities.items()
+        }
 
     def __call__(self, design: Design, performance: Performance | None = None) -> DesignScore:
         """The score of a design; its performance is evaluated unless given."""
@@ -180,31 +177,25 @@ class DesignScorer:
         broken = self.rules.broken(design, found.runs)
         if not broken:
             performance = performance or evaluate(design, self.requirements)
-            broken = self._too_late(performance)
+            late = self.rules.late(math.inf if self._overrun(performance) else performance.cycle_time)
+            broken = [late] if late else []
         if broken:
             return DesignScore(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
         assert performance is not None
         structure, maintainability = self._shape(design, found)
-        # Completed cases times covered activities: the share of the required work that is really done.
-        done = self._done(performance) * structure[COVERAGE][1]
+        # Completed cases (of those that can be) times covered activities: the share of the required work that is done.
+        possible = self.references.completed
+        done = (min(1.0, performance.completed / possible) if possible else 1.0) * structure[COVERAGE][1]
         by_group = (
             self._performance(design, found, performance, done),
             structure,
             maintainability,
             self._resources(design, performance, done),
         )
-        groups = tuple([_mean(measured) for measured in by_group])
+        shares = ([share for value, share, _ in measured if value is not None] for measured in by_group)
+        groups = tuple([sum(some) / len(some) if some else None for some in shares])
         measured = tuple(itertools.chain.from_iterable(by_group))
         return DesignScore(_weighted(self.weights, groups), groups, self.weights, measured, performance=performance)
-
-    def _too_late(self, performance: Performance) -> list[Violation]:
-        late = self.rules.late(math.inf if self._overrun(performance) else performance.cycle_time)
-        return [late] if late else []
-
-    def _done(self, performance: Performance) -> float:
-        """The share of completable cases that are completed."""
-        possible = self.references.completed
-        return min(1.0, performance.completed / possible) if possible else 1.0
 
     def _performance(self, design: Design, found: Anatomy, performance: Performance, done: float) -> list[Measured]:
         """Time, memory and throughput are scaled by the share of work that is `done`: giving up must not pay."""
@@ -221,11 +212,9 @@ class DesignScorer:
         ]
 
     def _cores_busy(self, design: Design, found: Anatomy, performance: Performance) -> float:
-        """The busy share of the machines' cores; 0 if no machine does work that needs cores.
-
-        Each server of a pool has as many cores as the pool's most demanding activity uses. The cores in use are the
-        average over its activities, weighted by how often and how long they are done.
-        """
+        # The busy share of the machines' cores; 0 if no machine does work that needs cores.
+        # Each server of a pool has as many cores as the pool's most demanding activity uses. The cores in use are the
+        # average over its activities, weighted by how often and how long they are done.
         largest: dict[str, float] = {}
         kept: dict[str, float] = {}
         worked: dict[str, float] = {}
@@ -238,11 +227,8 @@ class DesignScorer:
                 worked[pool] = worked.get(pool, 0.0) + work
         staff = {**self.least, **dict(design.servers)}
         there = sum(staff[pool] * cores for pool, cores in largest.items())
-        busy_cores = sum(
-            performance.utilisation[pool] * staff[pool] * kept[pool] / worked[pool]
-            for pool in largest
-            if worked[pool] > 0
-        )
+        busy, used = performance.utilisation, [pool for pool in largest if worked[pool] > 0]
+        busy_cores = sum(busy[pool] * staff[pool] * kept[pool] / worked[pool] for pool in used)
         working = sum(share * staff[pool] for pool, share in performance.utilisation.items())
         return self._useful(performance, working) * busy_cores / there if there else 0.0
 
@@ -298,20 +284,13 @@ class DesignScorer:
             full = max(full, at_work / self.most[pool])
         # Utilisation counts necessary work only; `full` is the load of the busiest pool at its largest staffing.
         load = self._useful(performance, working) * working / servers if servers else None
-        waits = self._waits(performance, working)
+        waits, cost = self._waits(performance, working), performance.cost
         return [
             (load, measures.busy(load), 0.8) if load is not None else NOTHING,
-            (performance.cost, done * measures.at_least(best.cost, performance.cost), best.cost)
-            if best.cost
-            else NOTHING,
+            (cost, done * measures.at_least(best.cost, cost), best.cost) if best.cost else NOTHING,
             (full, measures.share_of(1 - full), 0.0) if servers else NOTHING,
             (waits, measures.share_of(1 - waits), 0.0) if servers else NOTHING,
         ]
-
-
-def _mean(measured: Sequence[Measured]) -> float | None:
-    shares = [share for value, share, _ in measured if value is not None]
-    return sum(shares) / len(shares) if shares else None
 
 
 def _weighted(weights: Sequence[float], groups: Sequence[float | None]) -> float:
@@ -323,10 +302,9 @@ def _weighted(weights: Sequence[float], groups: Sequence[float | None]) -> float
 
 def _shared(weights: Sequence[float], shares: Sequence[float | None]) -> list[float]:
     """The weights of the groups that have a share, normalised to sum to 1."""
-    total = sum(weight for weight, share in zip(weights, shares, strict=True) if share is not None)
-    return [
-        weight / total if share is not None and total else 0.0 for weight, share in zip(weights, shares, strict=True)
-    ]
+    own = [weight if share is not None else 0.0 for weight, share in zip(weights, shares, strict=True)]
+    total = sum(own)
+    return [weight / total if total else 0.0 for weight in own]
 
 
 _latest: tuple[Requirements, Weights | None, DesignScorer] | None = None

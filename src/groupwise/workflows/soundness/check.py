@@ -65,7 +65,10 @@ def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) 
 
     `may(step, marking)` can forbid a step. The search stops after `bound` markings, or twenty times as many steps.
     """
-    by_place = _by_place(net)
+    # The steps by the lowest place they take from, so that each marking looks at few of them.
+    by_place: list[list[tuple[int, NetTransition]]] = [[] for _ in net.places]
+    for number, step in enumerate(net.transitions):
+        by_place[(step.takes & -step.takes).bit_length() - 1].append((number, step))
     came_from: dict[int, tuple[int, int]] = {net.start: (-1, -1)}
     leads: dict[int, list[int]] = {}
     queue = deque([net.start])
@@ -104,14 +107,6 @@ def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) 
         return found("", "")
     words = "the case can go on for ever but never end" if leads[lost] else "the case is stuck"
     return found("no way to complete", f"with tokens at {', '.join(net.marking(lost))}, {words}", lost)
-
-
-def _by_place(net: Net) -> list[list[tuple[int, NetTransition]]]:
-    """The steps by the lowest place they take from, so that each marking looks at few of them."""
-    steps: list[list[tuple[int, NetTransition]]] = [[] for _ in net.places]
-    for number, step in enumerate(net.transitions):
-        steps[(step.takes & -step.takes).bit_length() - 1].append((number, step))
-    return steps
 
 
 def _lost(net: Net, leads: dict[int, list[int]]) -> int | None:
@@ -257,14 +252,11 @@ def _dead(net: Net, less: Reduced, found: SearchFinding) -> Soundness | None:
 
 
 def _renumbered(joins: tuple[OrJoin, ...], less: Reduced) -> tuple[OrJoin, ...]:
-    return tuple(
-        OrJoin(
-            join.task,
-            mask_of(less.places[place] for place in bits(join.places)),
-            frozenset(less.steps[number] for number in join.transitions),
-        )
-        for join in joins
-    )
+    found = []
+    for join in joins:
+        places = mask_of(less.places[place] for place in bits(join.places))
+        found.append(OrJoin(join.task, places, frozenset(less.steps[number] for number in join.transitions)))
+    return tuple(found)
 
 
 def structure(net: Net) -> Soundness | None:

@@ -90,10 +90,8 @@ class OrJoinWait:
         return False
 
     def _ways(self, join: OrJoin) -> tuple[int, list[NetTransition]]:
-        """The places from which a token can reach the join, and the steps on the way, restricted to those places.
-
-        All other steps only take tokens away from these places, so they bring nothing to the join.
-        """
+        # The places from which a token can reach the join, and the steps on the way, restricted to those places.
+        # All other steps only take tokens away from these places, so they bring nothing to the join.
         steps = [step for number, step in enumerate(self.net.transitions) if number not in join.transitions]
         places, before = join.places, 0
         while places != before:
@@ -103,9 +101,8 @@ class OrJoinWait:
             for step in reversed(steps):
                 if step.puts & places:
                     places |= step.takes
-        return places, [
-            step._replace(puts=step.puts & places, clears=step.clears & places) for step in steps if step.puts & places
-        ]
+        near = [step for step in steps if step.puts & places]
+        return places, [step._replace(puts=step.puts & places, clears=step.clears & places) for step in near]
 
     def _count(self, join: OrJoin, steps: int) -> None:
         self.work += steps

@@ -136,7 +136,10 @@ def reduce_net(net: Net, apart: int = 0) -> Reduced:
     # Series fusion first; dropped twins make new series, so it repeats until nothing changes.
     todo = sketch.places - sketch.fixed
     while todo:
-        _fuse_series(sketch, todo)
+        while todo:  # it grows as neighbours change
+            place = todo.pop()
+            if place in sketch.places and place not in sketch.fixed:
+                todo.update(_fused_forwards(sketch, place) or _fused_backwards(sketch, place))
         todo.update(_drop_twin_steps(sketch))
         todo.update(_drop_twin_places(sketch))
     return _finished(net, sketch)
@@ -150,14 +153,8 @@ def _finished(net: Net, sketch: _Sketch) -> Reduced:
         return sum(1 << places[place] for place in bits(mask))
 
     transitions = tuple(
-        NetTransition(
-            net.transitions[s].name,
-            net.transitions[s].label,
-            renumbered(sketch.takes[s]),
-            renumbered(sketch.puts[s]),
-            renumbered(sketch.clears[s]),
-        )
-        for s in steps
+        NetTransition(*net.transitions[step][:2], *(renumbered(mask) for mask in sketch.step_key(step)))
+        for step in steps
     )
     names = tuple(net.places[place] for place in places)
     less = Net(names, transitions, places[net.source], places[net.sink])
@@ -165,20 +162,9 @@ def _finished(net: Net, sketch: _Sketch) -> Reduced:
     return Reduced(less, places, steps, tuple(sketch.does[step] for step in steps), implies)
 
 
-def _fuse_series(sketch: _Sketch, todo: set[int]) -> None:
-    """Fuse places and steps in series; `todo` has the places to look at, and grows as neighbours change."""
-    while todo:
-        place = todo.pop()
-        if place in sketch.places and place not in sketch.fixed:
-            todo.update(_fused_forwards(sketch, place) or _fused_backwards(sketch, place))
-
-
 def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
-    """Fuse a place whose only taker needs nothing else, so that it can fire as soon as the place is marked.
-
-    If the taker leads to a single place, the two places become one; if the place has a single putter, the two steps
-    become one.
-    """
+    # Fuse a place whose only taker needs nothing else, so that it can fire as soon as the place is marked.
+    # If the taker leads to a single place, the two places become one; if the place has a single putter, the two steps.
     taker, bit = sketch.takers[place], 1 << place
     if not taker or taker & (taker - 1):
         return []
@@ -205,10 +191,8 @@ def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
 
 
 def _fused_backwards(sketch: _Sketch, place: int) -> list[int]:
-    """Fuse a place whose only putter just moves a token there, and whose takers need nothing else.
-
-    The token may as well wait where it was: the putter fires right before any of the takers.
-    """
+    # Fuse a place whose only putter just moves a token there, and whose takers need nothing else.
+    # The token may as well wait where it was: the putter fires right before any of the takers.
     putter, bit = sketch.putters[place], 1 << place
     if not putter or putter & (putter - 1):
         return []
@@ -254,10 +238,8 @@ def _drop_twin_steps(sketch: _Sketch) -> list[int]:
 
 
 def _drop_twin_places(sketch: _Sketch) -> list[int]:
-    """Drop one of two places that are always marked together: the same steps fill them, and take from or clear them.
-
-    The kept place must be needed by every step that needs the dropped one.
-    """
+    # Drop one of two places that are always marked together: the same steps fill them, and take from or clear them.
+    # The kept place must be needed by every step that needs the dropped one.
     touched: list[int] = []
     places, sketch.changed_places = sketch.changed_places & sketch.places, set()
     for place in places - sketch.fixed:

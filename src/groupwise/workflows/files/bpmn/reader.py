@@ -279,14 +279,13 @@ class _File:
         self.names: dict[str, str] = {}
         self.graphs: dict[str, Graph] = {}
         self.processes = {one.get("id"): one for one in root.all("process")}
-        self.defaults = {
-            e.get("id"): e.get("default") for e in root.walk() if e.namespace == bpmn.BPMN and e.get("default")
-        }
+        everything = [e for e in root.walk() if e.namespace == bpmn.BPMN]
+        self.defaults = {e.get("id"): e.get("default") for e in everything if e.get("default")}
         self.flows = self._flows()
         self.lanes = {
             member.text.strip(): (lane.get("id"), lane.get("name") or lane.get("id"))
-            for lane in root.walk()
-            if lane.name == "lane" and lane.namespace == bpmn.BPMN
+            for lane in everything
+            if lane.name == "lane"
             for member in lane.all("flowNodeRef")
         }
         self._refuse_double_ids()

@@ -315,7 +315,7 @@ class _File:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.taken = {name for carried in self._carried() for e in carried.walk() if (name := e.get("id"))}
+        self.taken = {name for carried in document.all_extras() for e in carried.walk() if (name := e.get("id"))}
         callers = Counter(node.calls for graph in document.graphs for node in graph.nodes if node.calls)
         # A graph is written inside the task that calls it if the file had it there and nobody else calls it.
         self.embedded = {
@@ -337,14 +337,6 @@ class _File:
             graph.name: {node.id: free_name(node.id, self.taken) for node in graph.nodes} for graph in document.graphs
         }
 
-    def _carried(self) -> list[Element]:
-        found = list(self.document.extras)
-        for graph in self.document.graphs:
-            found += graph.extras
-            found += [e for node in graph.nodes for e in node.extras]
-            found += [e for flow in graph.flows for e in flow.extras]
-        return found
-
     def root(self) -> Element:
         sheets: list[DiagramSheet] = []
         processes = []
@@ -361,21 +353,14 @@ class _File:
             diagrams[0] = replace(diagrams[0], children=(*diagrams[0].children, *rest.parts[1:]))
         elif not any(sheet.carried for sheet in sheets):
             diagrams = marked_as_ours(processes, diagrams)
-        carried = [
-            e for e in self.document.extras if e.namespace == bpmn.BPMN and e.name not in ("definitions", "import")
-        ]
-        before = [e for e in carried if e.name == "extension"]
-        roots = [e for e in carried if e.name not in ("extension", "relationship")]
-        after = [e for e in carried if e.name == "relationship"]
-        imports = [e for e in self.document.extras if e.namespace == bpmn.BPMN and e.name == "import"]
+        carried = [e for e in self.document.extras if e.namespace == bpmn.BPMN and e.name != "definitions"]
+        placed_apart = ("import", "extension", "relationship")
+        imports, before, after = ([e for e in carried if e.name == name] for name in placed_apart)
+        roots = [e for e in carried if e.name not in placed_apart]
         children = (*imports, *before, *roots, *processes, *diagrams, *after)
         old = first(self.document.extras, "definitions", bpmn.BPMN) or bpmn.el("definitions")
-        attributes = {
-            "id": free_name("definitions", self.taken),
-            "name": self.document.name,
-            "targetNamespace": bpmn.OWN,
-        }
-        attributes |= {"exporter": "Groupwise", **dict(old.attributes)}
+        attributes = {"id": free_name("definitions", self.taken), "name": self.document.name}
+        attributes |= {"targetNamespace": bpmn.OWN, "exporter": "Groupwise", **dict(old.attributes)}
         used = {prefix for prefix, _ in bpmn.PREFIXES}
         prefixes = (*bpmn.PREFIXES, *(pair for pair in old.prefixes if pair[0] not in used))
         return Element(f"{{{bpmn.BPMN}}}definitions", tuple(attributes.items()), "", children, prefixes=prefixes)

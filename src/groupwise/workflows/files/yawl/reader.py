@@ -324,9 +324,8 @@ class _Specification:
         self.gateways: dict[str, Element] = {}
         for part in self.own.all("decomposition"):
             self._sort(part)
-        self.prefixes = {
-            p: uri for e in (root, self.own) for p, uri in e.prefixes if uri not in (yawl.YAWL, yawl.BETA, yawl.XSI)
-        }
+        usual = (yawl.YAWL, yawl.BETA, yawl.XSI)
+        self.prefixes = {p: uri for e in (root, self.own) for p, uri in e.prefixes if uri not in usual}
 
     def _sort(self, part: Element) -> None:
         name, kind = part.get("id"), part.get(yawl.TYPE).rpartition(":")[2]
