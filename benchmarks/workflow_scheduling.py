@@ -18,7 +18,7 @@ from record import print_result
 from groupwise.workflows.document import Document
 from groupwise.workflows.evaluation.schedule import TaskGraph, heft, list_schedule
 from groupwise.workflows.files import read_workflow
-from groupwise.workflows.files.steps import steps_of
+from groupwise.workflows.files.step_dag import steps_of
 
 SPEEDS = (1.0, 1.0, 1.5, 2.0)
 GIGABIT = 1e9 / 8

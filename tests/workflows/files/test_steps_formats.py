@@ -30,7 +30,7 @@ from groupwise.workflows.blocks import (
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.files import CannotExpress, airflow, argo, read_workflow, write_workflow
 from groupwise.workflows.files import github_actions as actions
-from groupwise.workflows.files.steps import WorkflowStep, steps_of
+from groupwise.workflows.files.step_dag import WorkflowStep, steps_of
 from tests.workflows.designs import random_block
 from tests.workflows.files.schemas import mistakes, needs_schemas
 

@@ -14,7 +14,7 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Activity, Design, Handling, Retry
 from groupwise.workflows.document import document_of
 from groupwise.workflows.files import CannotExpress, read_workflow, write_workflow
-from groupwise.workflows.files.steps import steps_of
+from groupwise.workflows.files.step_dag import steps_of
 from groupwise.workflows.files.wfcommons import read, write
 from groupwise.workflows.requirements import parse_requirements
 from tests.workflows.designs import random_block

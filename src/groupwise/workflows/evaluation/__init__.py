@@ -4,13 +4,13 @@
 
 In the order data flows:
 
-    durations     moments of a duration at a pool's speed, with a timeout
-    encoding      a design and its requirements as flat arrays, which both compiled tiers read; see `array_format`
-    analytic      first tier: queueing formulas, in microseconds, for the designs they cover; `network/` has them
-    simulation    second tier: discrete-event simulation of any design, and what blocks mean; `engine/` runs it
-    schedule      third tier: one run of a task graph on machines, list scheduling and HEFT
-    performance   what every tier returns
-    compiled      the one place that asks for Numba, and where compiled code is cached
+    durations         moments of a duration at a pool's speed, with a timeout
+    encoding          a design and its requirements as flat arrays, which both compiled tiers read; see `array_format`
+    analytic          first tier: queueing formulas, in microseconds, for the designs they cover; `network/` has them
+    simulation        second tier: discrete-event simulation of any design, and what blocks mean; `engine/` runs it
+    schedule          third tier: one run of a task graph on machines, list scheduling and HEFT
+    performance       what every tier returns
+    numba_compiler    the one place that asks for Numba, and where compiled code is cached
 
 Open `simulation` first to learn what a design means, `analytic` to learn which designs the formulas cover.
 """

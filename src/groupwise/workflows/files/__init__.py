@@ -5,7 +5,7 @@ json_file.py     our own JSON, which can express everything
 bpmn/  yawl/     BPMN 2.0 and YAWL, with their diagrams; pnml.py: Petri nets
 xml_tree.py      XML elements to bytes, and names that are valid in XML
 annotations.py   what those formats have no place for, kept in annotations
-steps.py         workflows without choices and loops, for the formats that have only steps:
+step_dag.py      workflows without choices and loops, for the formats that have only steps:
                  github_actions.py, argo.py, airflow.py (written only), wfcommons.py
 mermaid.py       flowcharts for Markdown (written only); SVG and PNG are in formats.py
 """

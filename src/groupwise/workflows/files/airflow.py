@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from groupwise.workflows.blocks import Retry
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import CannotExpress, Format
-from groupwise.workflows.files.steps import WorkflowStep, refuse_handling, safe_names, steps_of
+from groupwise.workflows.files.step_dag import WorkflowStep, refuse_handling, safe_names, steps_of
 
 TITLE = "Airflow"
 HEAD = '''"""Written by Groupwise. Fill in what each task does."""

@@ -12,7 +12,7 @@ from groupwise.readers import YamlDocument, open_yaml
 from groupwise.workflows.blocks import DesignError, Handling, Retry
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import WorkflowStep, dump_yaml, graph_of, refuse_handling, safe_names, steps_of
+from groupwise.workflows.files.step_dag import WorkflowStep, dump_yaml, graph_of, refuse_handling, safe_names, steps_of
 
 TITLE = "Argo"
 # Annotations and a node label in which names, descriptions and pools are kept.

@@ -10,7 +10,7 @@ from groupwise.readers import YamlDocument, open_yaml
 from groupwise.workflows.blocks import PLAIN, DesignError, Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import WorkflowStep, dump_yaml, graph_of, refuse_handling, safe_names, steps_of
+from groupwise.workflows.files.step_dag import WorkflowStep, dump_yaml, graph_of, refuse_handling, safe_names, steps_of
 
 TITLE = "GitHub Actions"
 # The runner of a job without a pool.

@@ -18,7 +18,7 @@ from groupwise.readers import load_json
 from groupwise.workflows.blocks import Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import LIMITS, BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import WorkflowStep, by_need, graph_of, refuse_handling, safe_names, steps_of
+from groupwise.workflows.files.step_dag import WorkflowStep, by_need, graph_of, refuse_handling, safe_names, steps_of
 from groupwise.workflows.requirements import Duration, Pool, RequiredActivity, Requirements
 
 TITLE = "WfFormat"

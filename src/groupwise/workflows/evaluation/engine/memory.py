@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from groupwise.workflows.evaluation.array_format import Floats, Ints
-from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.engine.engine_fields import *  # noqa: F403
+from groupwise.workflows.evaluation.numba_compiler import inner
 
 
 @inner

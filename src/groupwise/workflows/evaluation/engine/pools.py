@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
-from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.engine.engine_fields import *  # noqa: F403
 from groupwise.workflows.evaluation.engine.memory import duration, expect, kept_case, sift_down, sift_up, uniform
+from groupwise.workflows.evaluation.numba_compiler import inner
 
 
 @inner

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
-from groupwise.workflows.evaluation.compiled import compiled, inner
 from groupwise.workflows.evaluation.engine.engine_fields import *  # noqa: F403
 from groupwise.workflows.evaluation.engine.memory import (
     chance,
@@ -27,6 +26,7 @@ from groupwise.workflows.evaluation.engine.memory import (
     uniform,
 )
 from groupwise.workflows.evaluation.engine.pools import dispatch, enqueue, leave
+from groupwise.workflows.evaluation.numba_compiler import compiled, inner
 
 
 @inner

@@ -1,10 +1,10 @@
 """The compiled part of the analytic tier: how long blocks take, and how long activities wait at their pools.
 
-    network_fields   the columns of all arrays. Read these first
-    solver           `solve`: rounds of times, visits and waits until the results; waits at pools
-    block_times      times of blocks, bottom up; visits and start times, top down
-    own_case         what an activity meets of its own case in its pool
-    gamma_tables     maxima, order statistics and cut-offs of gamma distributions
+    network_fields       the columns of all arrays. Read these first
+    solver               `solve`: rounds of times, visits and waits until the results; waits at pools
+    block_times          times of blocks, bottom up; visits and start times, top down
+    sibling_contention   how activities of one case compete for the servers of their pool
+    gamma_tables         maxima, order statistics and cut-offs of gamma distributions
 
 A block is described by the mean and second moment of its time, the probability that its case continues after it, and
 its mean time if it does. Times are combined bottom up; the maximum of several is E[max] = ∫ 1 − Π F_i over gamma

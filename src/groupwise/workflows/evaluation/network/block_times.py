@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
-from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.network.gamma_tables import cut_short, earliest, latest, phi
 from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
+from groupwise.workflows.evaluation.numba_compiler import inner
 
 
 @inner

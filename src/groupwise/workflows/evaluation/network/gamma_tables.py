@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from groupwise.workflows.evaluation.array_format import Floats
-from groupwise.workflows.evaluation.compiled import inner
+from groupwise.workflows.evaluation.numba_compiler import inner
 
 # Intervals of Simpson's rule; both are even, as the rule requires.
 POINTS, FEWER = 32, 24

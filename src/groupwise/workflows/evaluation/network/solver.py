@@ -8,17 +8,17 @@ import math
 import numpy as np
 
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
-from groupwise.workflows.evaluation.compiled import compiled, inner
 from groupwise.workflows.evaluation.network.block_times import kept_work, put_together, spread_out
 from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
-from groupwise.workflows.evaluation.network.own_case import (
+from groupwise.workflows.evaluation.network.sibling_contention import (
     by_turns,
     disciplines,
+    meet_siblings,
     next_turn,
-    own_case,
     turn_of,
     turns_differ,
 )
+from groupwise.workflows.evaluation.numba_compiler import compiled, inner
 
 
 @inner
@@ -336,7 +336,7 @@ def solve(
         # The last round only recomputes times; with an overloaded pool there is no steady state to wait for.
         if turn == ROUNDS or busiest >= 1:
             break
-        own_case(nodes, links, r, table, pools, b, others)
+        meet_siblings(nodes, links, r, table, pools, b, others)
         if turn > 0:
             follow_on(nodes, links, weights, r, b, rate, pools, stack, flows)
         wait(nodes, r, servers, rate, pools, b, others, turn)

@@ -1,7 +1,7 @@
 """How an activity competes with its own case for the servers of its pool, under every queueing discipline.
 
 Two activities of one case that are in progress at once and share a pool may find each other in its queue. For every
-such pair, `meets` estimates how likely one is in front of the other; `own_case` adds this up per activity.
+such pair, `meets` estimates how likely one is in front of the other; `meet_siblings` adds this up per activity.
 """
 
 # ruff: noqa: F405  (names in capitals are constants of array_format and network_fields)
@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
-from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.network.gamma_tables import distribution, phi
 from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
+from groupwise.workflows.evaluation.numba_compiler import inner
 
 
 @inner
@@ -168,7 +168,7 @@ def overtake(
 
 
 @inner
-def own_case(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, b: Floats, others: Floats) -> None:
+def meet_siblings(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, b: Floats, others: Floats) -> None:
     """Per activity, how many of its own case it finds in its pool (AHEAD, ALIKE) and their work; per block, SHARED.
 
     Waits of one case at one pool are positively correlated, the more the closer in time they are relative to the

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from groupwise.workflows.evaluation import array_format
-from groupwise.workflows.evaluation.compiled import EVERYWHERE, place
+from groupwise.workflows.evaluation.numba_compiler import EVERYWHERE, place
 
 HELPER = """
-from groupwise.workflows.evaluation.compiled import inner
+from groupwise.workflows.evaluation.numba_compiler import inner
 
 @inner
 def times(x):
     return {factor} * x
 """
 ENTRY = """
-from groupwise.workflows.evaluation.compiled import compiled
+from groupwise.workflows.evaluation.numba_compiler import compiled
 from compiled_helper import times
 
 @compiled
