@@ -232,7 +232,11 @@ class Generations:
             if len(found) >= wanted:
                 break
             left = wanted - len(found)
-            found += self._new(self._later(left, attempt) if self.parents else self._first(left, attempt))
+            if self.parents:
+                found += self._new(self._later(left, attempt))
+            else:
+                ruled = self._ruled(self.heuristics, min(RULED, left - 1)) if attempt == 0 and self.heuristics else []
+                found += self._new(self._sampled(left - len(ruled), attempt) + ruled)
         return found
 
     def recall(self, preferences: Sequence[Preference]) -> list[Candidate]:
@@ -290,11 +294,6 @@ class Generations:
     @property
     def best(self) -> Candidate:
         return max(self.parents, key=lambda candidate: candidate.total)
-
-    def _first(self, count: int, attempt: int) -> list[Candidate]:
-        # The likeliest design, samples, and heuristics where they are used.
-        ruled = self._ruled(self.heuristics, min(RULED, count - 1)) if attempt == 0 and self.heuristics else []
-        return self._sampled(count - len(ruled), attempt) + ruled
 
     def _ruled(self, queue: HeuristicQueue, most: int) -> list[Candidate]:
         # Candidates of the next heuristics that lead to new designs, at most that many.

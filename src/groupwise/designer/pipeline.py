@@ -177,7 +177,10 @@ class DesignSession:
         with self._stage("selection"):
             judged = [result.candidate for result in metrics.results]
             self.generations.absorb(judged)
-            self.front = _front([*self.front, *judged])
+            # Pareto-optimal in cycle time, cost and control-flow complexity; none that breaks a rule.
+            able = [one for one in (*self.front, *judged) if one.score is not None and not one.score.broken]
+            values = np.array([_objectives(one) for one in able])
+            self.front = [able[number] for number in pareto_front(values)] if able else []
             self.evaluations += len(judged)
             self.history.append(self._summary(metrics, judged))
 
@@ -288,12 +291,6 @@ def _weights(scoring: ScoringSettings | None) -> Weights | None:
         maintainability=scoring.maintainability_weight,
         resources=scoring.resource_weight,
     )
-
-
-def _front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    # The Pareto-optimal candidates in cycle time, cost and control-flow complexity; none that breaks a rule.
-    able = [one for one in candidates if one.score is not None and not one.score.broken]
-    return [able[n] for n in pareto_front(np.array([_objectives(one) for one in able]))] if able else []
 
 
 def _objectives(candidate: Candidate) -> tuple[float, float, float]:

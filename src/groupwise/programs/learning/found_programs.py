@@ -45,7 +45,10 @@ def searched_group(
     problem: CodeProblem = task.payload
     prompt = prompt_ids(tokenizer, problem, limit)
     members = tuple(_attempt(task, problem, prompt, record, tokenizer, version) for record in tree.records)
-    scores = [_score(record) for record in tree.records]
+    scores = []
+    for record in tree.records:
+        solved, outcome = float(record.judged.solved), str(record.judged.notes.get("outcome", ""))
+        scores.append(Score(solved, {"correct": solved, "format": 1.0}, (SEARCH, outcome)))
     return ScoredGroup(Group(f"s{task.seed}", task, members), tuple(shuffled(scores, task.seed) if placebo else scores))
 
 
@@ -68,12 +71,6 @@ def trajectories_of(
         "token_ids": [member.actions[member.mask].tolist() for member in members],
         "behavior_logp": [member.behavior_logp[member.mask].tolist() for member in members],
     }
-
-
-def _score(record: EvaluationRecord) -> Score:
-    solved = float(record.judged.solved)
-    outcome = str(record.judged.notes.get("outcome", ""))
-    return Score(solved, {"correct": solved, "format": 1.0}, (SEARCH, outcome))
 
 
 def _attempt(

@@ -74,7 +74,10 @@ class CodeSource(GroupSource):
     def next(self) -> Batch:
         self.step += 1
         if self.step <= self.options.warm_steps:
-            return self._form()
+            # Rows that teach the form: random legal programs, which solve their problem only by chance.
+            rng = np.random.default_rng([self.cfg.run.seed, 5, self.step])
+            rows = [self._random_row(rng) for _ in range(FORM_ROWS)]
+            return imitation(rows, self.policy, self.cfg.policy.device)
         every, since = self.options.search_every, self.step - self.options.warm_steps - 1
         self.searched = self._round() if every > 0 and since % every == 0 else ()
         batch = super().next()
@@ -86,11 +89,6 @@ class CodeSource(GroupSource):
     def compare(self, drawn: StepGroups) -> Batch:
         self.curriculum.see(drawn.all)
         return super().compare(drawn)
-
-    def _form(self) -> Batch:
-        # Rows that teach the form: random legal programs, which solve their problem only by chance.
-        rng = np.random.default_rng([self.cfg.run.seed, 5, self.step])
-        return imitation([self._random_row(rng) for _ in range(FORM_ROWS)], self.policy, self.cfg.policy.device)
 
     def _random_row(self, rng: np.random.Generator) -> Row:
         problem = self.curriculum.any(rng)

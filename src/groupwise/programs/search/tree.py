@@ -211,9 +211,10 @@ def tree_of(data: Mapping[str, Any]) -> SearchTree:
         raise StorageError(said, hint=REMEDY)
     return SearchTree(
         data["name"], data["seed"], SearchSettings(**data["settings"]),
-        [_node_of(node) for node in data["nodes"]], [_record_of(record) for record in data["records"]],
-        deque(_draw_of(draw) for draw in data["pending"]), data["walks"], data["free"], dict(data["numbers"]),
-        list(data["busy"]), data["low"], data["high"], data["solved"],
+        [_node_of(node) for node in data["nodes"]],
+        [EvaluationRecord(**{**_in_tuples(one), "judged": Judged(**one["judged"])}) for one in data["records"]],
+        deque(ActionDraw(**_in_tuples(one)) for one in data["pending"]), data["walks"], data["free"],
+        dict(data["numbers"]), list(data["busy"]), data["low"], data["high"], data["solved"],
     )  # fmt: skip
 
 
@@ -246,14 +247,7 @@ def _with_steps(value: EvaluationRecord | ActionDraw) -> dict[str, Any]:
     return {**asdict(value), "steps": [astuple(step) for step in value.steps]}
 
 
-def _steps_of(data: Sequence[Sequence[Any]]) -> tuple[TreeStep, ...]:
-    return tuple(TreeStep(*step) for step in data)
-
-
-def _record_of(data: Mapping[str, Any]) -> EvaluationRecord:
-    judged, steps = Judged(**data["judged"]), _steps_of(data["steps"])
-    return EvaluationRecord(data["number"], tuple(data["actions"]), data["key"], judged, steps)
-
-
-def _draw_of(data: Mapping[str, Any]) -> ActionDraw:
-    return ActionDraw(tuple(data["nodes"]), tuple(data["edges"]), _steps_of(data["steps"]), data["leaf"])
+def _in_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    # What `_with_steps` wrote; JSON has lists only.
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    return {**values, "steps": tuple(TreeStep(*step) for step in data["steps"])}

@@ -14,7 +14,8 @@ from groupwise.workflows.requirements import Requirements, parse_requirements
 # As large as the XML file that contains it.
 LIMITS = ReadLimits(size=16 << 20, values=2_000_000)
 # How each field of handling is read from an attribute; pool and scheduling stay texts.
-_NUMBERS = {"priority": int, "retries": int} | dict.fromkeys(("pause", "growth", "timeout", "delay", "due"), float)
+_FLOATS = ("pause", "growth", "timeout", "delay", "due")
+_NUMBERS: dict[str, Any] = {"priority": int, "retries": int, **dict.fromkeys(_FLOATS, float)}
 # ISO 8601 without years and months.
 _DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 

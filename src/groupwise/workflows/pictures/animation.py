@@ -119,7 +119,10 @@ class _Stage:
         spot = self._spot(self.above, node, start, leaves, low=False)
         stops += [(stops[-1][0] + TRAVEL / 6, *spot), (max(leaves, stops[-1][0] + TRAVEL / 5), *spot)]
         yield Journey(one.case, tuple(stops))
-        yield from (self._early(other, node, arrive) for other in origins[:-1])
+        for visit in origins[:-1]:
+            path = [visit.spot, *self._points(visit.node, node, before_join=True)]
+            early = _walk(path, visit.leaves, visit.leaves + TRAVEL)
+            yield Journey(visit.what.case, (*early, (max(arrive, early[-1][0]), *early[-1][1:])))
         for visit in origins:
             visit.follows.add(node)
         visits.append(_Visit(one, node, spot, stops[-1][0]))
@@ -152,11 +155,6 @@ class _Stage:
             if before_join and ahead is not None and ahead.join == "and" and len(self.graph.into(ahead.id)) > 1:
                 break
         return points
-
-    def _early(self, visit: _Visit, node: str, until: float) -> Journey:
-        path = [visit.spot, *self._points(visit.node, node, before_join=True)]
-        stops = _walk(path, visit.leaves, visit.leaves + TRAVEL)
-        return Journey(visit.what.case, (*stops, (max(until, stops[-1][0]), *stops[-1][1:])))
 
     def _go(self, visit: _Visit) -> Iterator[Journey]:
         """A token's way to the end, if nothing came after this try."""

@@ -341,14 +341,13 @@ def score_batch(
 
 def standardised(scores: Sequence[DesignScore]) -> list[DesignScore]:
     """The same scores, with totals made from the groups' z-scores."""
-    columns = [_z_scores([one.groups[number] or 0.0 for one in scores]) for number in range(len(GROUPS))]
+    columns = []
+    for number in range(len(GROUPS)):
+        values = [one.groups[number] or 0.0 for one in scores]
+        mean, spread = statistics.fmean(values), statistics.pstdev(values)
+        columns.append([(value - mean) / spread if spread > 1e-12 else 0.0 for value in values])
     found = []
     for place, one in enumerate(scores):
         relative = tuple(column[place] for column in columns)
         found.append(replace(one, total=_weighted(one.weights, relative), relative=relative))
     return found
-
-
-def _z_scores(values: Sequence[float]) -> list[float]:
-    mean, spread = statistics.fmean(values), statistics.pstdev(values)
-    return [(value - mean) / spread if spread > 1e-12 else 0.0 for value in values]

@@ -96,7 +96,9 @@ class Scope:
             node = self._event(node, part)
         else:
             node = self._activity(node, part)
-        extras = (*self._self(node, part), *self._lane(node), *self.file.drawing(part))
+        lane, pool = self.file.lanes.get(node.id, ("", node.handling.pool))
+        kept = (Element(f"{{{bpmn.OWN}}}lane", text=lane),) if node.handling.pool != pool else ()
+        extras = (*self._self(node, part), *kept, *self.file.drawing(part))
         self.sketch.nodes[name] = replace(node, extras=extras)
         rules = {side: values[side] for side in ("join", "split") if values.get(side) in ("and", "or", "xor")}
         if rules:
@@ -187,11 +189,6 @@ class Scope:
         children = tuple(e for e in children if e not in usual)
         plain = not attributes and not children and part.name in _plain_names(node)
         return () if plain else (Element(part.tag, attributes, "", tuple(map(bpmn.normal, children))),)
-
-    def _lane(self, node: Node) -> tuple[Element, ...]:
-        if node.id not in self.file.lanes or node.handling.pool == self.file.lanes[node.id][1]:
-            return ()
-        return (Element(f"{{{bpmn.OWN}}}lane", text=self.file.lanes[node.id][0]),)
 
     def _flow(self, part: Element) -> None:
         ends = [part.get(side).rpartition(":")[2] for side in ("sourceRef", "targetRef")]

@@ -280,10 +280,11 @@ class YawlNet:
         for way, target in zip(ways, targets, strict=True):
             share = shares.get(f"{name}→{target}")
             flow = Flow(self.names[name], self.names[target], None if share is None else float(share))
-            flows.append(flow if ours else _with_route(flow, way))
-            documentation = way.find("documentation")
-            if documentation is not None:
-                flows[-1] = replace(flows[-1], extras=(*flows[-1].extras, documentation))
+            if not ours:
+                route = _route(way)
+                ordering = (yawl.el("predicate", ordering=route.ordering),) if route.ordering else ()
+                flow = replace(flow, condition=route.predicate, default=route.default, extras=ordering)
+            flows.append(replace(flow, extras=(*flow.extras, *way.all("documentation")[:1])))
         return flows, variable if ours else None
 
 
@@ -300,12 +301,6 @@ def _route(way: Element) -> yawl.YawlRoute:
     predicate = way.find("predicate")
     text, ordering = ("", "") if predicate is None else (predicate.text, predicate.get("ordering"))
     return yawl.YawlRoute(text, ordering, way.find("isDefaultFlow") is not None)
-
-
-def _with_route(flow: Flow, way: Element) -> Flow:
-    route = _route(way)
-    ordering = (yawl.el("predicate", ordering=route.ordering),) if route.ordering else ()
-    return replace(flow, condition=route.predicate, default=route.default, extras=ordering)
 
 
 def read(content: bytes) -> Document:
