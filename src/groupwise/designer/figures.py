@@ -14,13 +14,9 @@ ORIGINS = ("likeliest", "sample", "edit", "memory", "rule")
 
 def draw_front(rows: Sequence[ParetoRow], start: ParetoRow | None, width: float) -> Any:
     """Cost against cycle time; a dot's size is its control-flow complexity, the chosen design is filled."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    height = min(3.6, 0.75 * width)
-    figure = Figure(figsize=(width, height))
-    axes = figure.subplots()
-    figure.subplots_adjust(52 / (72 * width), 38 / (72 * height), 1 - 14 / (72 * width), 1 - 20 / (72 * height))
+    figure, axes = _axes(width, min(3.6, 0.75 * width), left=52, bottom=38, right=14, top=20)
     unit, size = time_unit(max(row.cycle_time for row in (*rows, *([start] if start else []))))
     for row in rows:
         axes.scatter(
@@ -44,6 +40,17 @@ def draw_front(rows: Sequence[ParetoRow], start: ParetoRow | None, width: float)
     return figure
 
 
+def _axes(width: float, height: float, *, left: float, bottom: float, right: float, top: float) -> tuple[Any, Any]:
+    """A figure of that size in inches, and its axes; the space around them is in points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    across, down = 72 * width, 72 * height
+    axes = figure.subplots()
+    figure.subplots_adjust(left / across, bottom / down, 1 - right / across, 1 - top / down)
+    return figure, axes
+
+
 def _area(row: ParetoRow) -> float:
     return 22 + 5 * min(row.control_flow, 30)
 
@@ -55,15 +62,10 @@ def _name(axes: Any, place: tuple[float, float], words: str, colour: str) -> Non
 
 def draw_parts(before: ScorePart | None, after: ScorePart, width: float) -> Any:
     """Each measure's share: a ring for the baseline, a dot for the design, a line between them."""
-    from matplotlib.figure import Figure
-
     groups = [[part for part in group.parts if part.share is not None] for group in after.parts]
     names = [(group.name, parts) for group, parts in zip(after.parts, groups, strict=True) if parts]
     count = sum(1 + len(parts) for _, parts in names)
-    height = 0.6 + 0.2 * count
-    figure = Figure(figsize=(width, height))
-    axes = figure.subplots()
-    figure.subplots_adjust(142 / (72 * width), 26 / (72 * height), 1 - 34 / (72 * width), 1 - 6 / (72 * height))
+    figure, axes = _axes(width, 0.6 + 0.2 * count, left=142, bottom=26, right=34, top=6)
     old = {part.name: part for group in before.parts for part in group.parts} if before is not None else {}
     line = 0
     ticks: list[tuple[int, str, str]] = []
@@ -139,12 +141,7 @@ def _running_best(generations: Sequence[Generation]) -> list[float]:
 
 def draw_stages(stages: Mapping[str, float], generations: int, width: float) -> Any:
     """Each stage's time per generation, beside its target range."""
-    from matplotlib.figure import Figure
-
-    height = 0.55 + 0.26 * len(stages)
-    figure = Figure(figsize=(width, height))
-    axes = figure.subplots()
-    figure.subplots_adjust(122 / (72 * width), 34 / (72 * height), 1 - 56 / (72 * width), 1 - 8 / (72 * height))
+    figure, axes = _axes(width, 0.55 + 0.26 * len(stages), left=122, bottom=34, right=56, top=8)
     for line, (name, seconds) in enumerate(stages.items()):
         own = 1000 * seconds / max(generations, 1)
         low, high = STAGES.get(name, (0.0, 0.0))

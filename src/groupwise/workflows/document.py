@@ -234,7 +234,8 @@ class Document:
         """The extras of the document, and of its graphs, nodes and flows."""
         found = list(self.extras)
         for graph in self.graphs:
-            found += [*graph.extras, *(e for part in (*graph.nodes, *graph.flows) for e in part.extras)]
+            found += [*graph.extras, *(e for node in graph.nodes for e in node.extras)]
+            found += [e for flow in graph.flows for e in flow.extras]
         return found
 
 

@@ -109,15 +109,13 @@ class Inspection:
 
 
 def inspect_workflow(opened: Opened) -> Inspection:
-    asked = opened.requirements
-    broken, unread = _rules(opened)
-    conflicts = contradictions(asked) if asked else []
-    return Inspection(opened, check_document(opened.document), tuple(conflicts), tuple(broken), unread)
-
-
-def _rules(opened: Opened) -> tuple[list[Violation], str]:
+    asked, unread = opened.requirements, ""
+    broken: list[Violation] = []
     try:
         design = lift(opened.document)
     except DesignError as error:
-        return [], error.message
-    return (broken_rules(design, opened.requirements) if opened.requirements else []), ""
+        unread = error.message
+    else:
+        broken = broken_rules(design, asked) if asked else []
+    conflicts = contradictions(asked) if asked else []
+    return Inspection(opened, check_document(opened.document), tuple(conflicts), tuple(broken), unread)

@@ -7,7 +7,6 @@ Straight programs are interpreted in this process: they are lists of our own ope
 Everything else that a model wrote runs in a sandbox, or not at all if there is none.
 """
 
-import hashlib
 import re
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from groupwise.programs.language.faults import FaultCode, ProgramFault
 from groupwise.programs.language.operators import Operator, OperatorError, Value, quoted, same
 from groupwise.programs.language.parser import Program, host_name, hosted, parse
 from groupwise.programs.language.problem import Case, CodeProblem
-from groupwise.programs.language.program import Form
+from groupwise.programs.language.program import Form, key_of
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import run_straight
 from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome, SandboxResult
@@ -105,7 +104,7 @@ class ProgramEvaluator:
         if isinstance(program, ProgramFault):
             outcome = SandboxOutcome.FORBIDDEN if program.code in TRIED else SandboxOutcome.RAISED
             seconds = time.perf_counter() - start
-            return ProgramEvaluation(outcome, False, 0.0, 0, seconds, 0, str(program), program.code, _key(text), text)
+            return ProgramEvaluation(outcome, False, 0.0, 0, seconds, 0, str(program), program.code, key_of(text), text)
         cases = self.problem.cases[:1] if program.form is Form.WORKFLOW else self.problem.cases
         calls: Counter[str] = Counter()
         ran = self._runs(program, cases, calls)
@@ -181,10 +180,6 @@ def _counting(operator: Operator, calls: Counter[str]) -> Callable[..., Any]:
         return operator(*given)
 
     return called
-
-
-def _key(text: str) -> str:
-    return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()[:16]
 
 
 # From so many calls and lines on, they earn nothing.

@@ -43,6 +43,10 @@ class ProgramStep:
     arguments: tuple[Argument, ...]
 
 
+def key_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A checked program in normal form. `steps` and `result` are only set for straight programs."""
@@ -56,7 +60,7 @@ class Program:
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(self.text.encode("utf8", "surrogatepass")).hexdigest()[:16]
+        return key_of(self.text)
 
     @property
     def lines(self) -> int:

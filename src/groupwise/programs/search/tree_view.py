@@ -196,15 +196,11 @@ def _place(
     middle = middles[0][0] if middles else HEAD + row * ROW + BOX / 2
     right = lefts[depth] + widths[depth]
     for there, below in middles:
-        shapes.append(_arm((right, middle), (lefts[depth + 1], there), below))
+        start, end, turn = (right, middle), (lefts[depth + 1], there), right + GAP / 2
+        points = (start, end) if middle == there else (start, (turn, middle), (turn, there), end)
+        shapes.append(Line(points, "won" if below.winner else "flow", bend=8))
     shapes += _box(branch, lefts[depth], middle - BOX / 2, widths[depth])
     return middle, free
-
-
-def _arm(start: tuple[float, float], end: tuple[float, float], below: OutlineBranch) -> Line:
-    turn = start[0] + GAP / 2
-    points = (start, end) if start[1] == end[1] else (start, (turn, start[1]), (turn, end[1]), end)
-    return Line(points, "won" if below.winner else "flow", bend=8)
 
 
 def _box(branch: OutlineBranch, x: float, y: float, width: float) -> Iterator[Shape]:

@@ -64,17 +64,14 @@ def _named(name: str) -> Element:
     return _el("name", _el("text", text=name))
 
 
-def _called(node: Node) -> list[Element]:
-    return [_named(node.name)] if node.name else []
-
-
 def _node(node: Node, name: str, at: Point) -> Element:
     graphics = _el("graphics", _el("position", x=f"{at[0]:.1f}", y=f"{at[1]:.1f}"))
+    called = [_named(node.name)] if node.name else []
     if node.kind == "task":
         quiet = [_el("toolspecific", tool="ProM", version="6.4", activity=INVISIBLE)] if node.silent else []
-        return _el("transition", *_called(node), graphics, *quiet, id=name)
+        return _el("transition", *called, graphics, *quiet, id=name)
     marked = [_el("initialMarking", _el("text", text="1"))] if node.kind == "start" else []
-    return _el("place", *_called(node), graphics, *marked, id=name)
+    return _el("place", *called, graphics, *marked, id=name)
 
 
 def as_graph(name: str, net: Net) -> Graph:

@@ -233,7 +233,9 @@ def write(document: Document) -> bytes:
     for step in steps:
         for need in step.needs:
             children[need].append(names[step.id])
-    files = _file_names(document)
+    allowed = r"0-9a-zA-Z_./:#-"
+    safe = safe_names({name: name for name in _sizes(document)}, allowed, "file", longest=250)
+    files = {name: name if re.fullmatch(f"[{allowed}]+", name) else other for name, other in safe.items()}
     specification = {
         "tasks": [
             {
@@ -278,12 +280,6 @@ def _sizes(document: Document) -> dict[str, float]:
         return {}
     named = [n for a in document.requirements.activities.values() for n in (*a.reads, *a.writes)]
     return dict(document.requirements.data) | {name: 0.0 for name in named if name not in document.requirements.data}
-
-
-def _file_names(document: Document) -> dict[str, str]:
-    allowed = r"0-9a-zA-Z_./:#-"
-    safe = safe_names({name: name for name in _sizes(document)}, allowed, "file", longest=250)
-    return {name: name if re.fullmatch(f"[{allowed}]+", name) else other for name, other in safe.items()}
 
 
 def _execution(document: Document, steps: list[WorkflowStep], names: dict[str, str]) -> dict[str, Any]:

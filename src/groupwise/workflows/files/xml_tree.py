@@ -1,7 +1,8 @@
 """Reading and writing XML files as `Element`s, and names that XML schemas accept."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -64,6 +65,15 @@ def place(element: Element) -> str:
 
 def refuse(element: Element, message: str) -> BadFile:
     return BadFile(f"{place(element)}{message}")
+
+
+@contextmanager
+def located(element: Element, what: str = "") -> Iterator[None]:
+    """Give errors the line of an element in front."""
+    try:
+        yield
+    except ConfigError as error:
+        raise refuse(element, f"{what}{error.message}") from error
 
 
 # A subset of what XML allows: letters of ASCII and Latin-1.

@@ -15,7 +15,7 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_parts, from_text, handling_of, seconds_of
 from groupwise.workflows.files.bpmn.diagram import drawings, is_our_layout, rest_of_diagrams
 from groupwise.workflows.files.bpmn.sketch import Region, Sketch
-from groupwise.workflows.files.xml_tree import parse, place, refuse
+from groupwise.workflows.files.xml_tree import located, parse, place, refuse
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.xml_reader import COMMENT, Element
 
@@ -235,10 +235,8 @@ class Scope:
             extras.append(Element(f"{{{bpmn.BPMN}}}process", attributes, "", kept))
         says = bpmn.annotated_values(self.element, "graph").get("says", "")
         documentation = self.element.says("documentation") if whole else says
-        try:
+        with located(self.element):
             return Graph(title, nodes, flows, documentation, tuple(extras))
-        except ConfigError as error:
-            raise refuse(self.element, error.message) from error
 
 
 def _plain_names(node: Node) -> tuple[str, ...]:
@@ -321,8 +319,10 @@ class _File:
             self._process(drawn[name])
         first = self.titles[root]
         graphs = (self.graphs[first], *(graph for name, graph in self.graphs.items() if name != first))
-        known = bpmn.find_annotation(drawn[root], "document")
-        values = {} if known is None else self._values(known)
+        known, values = bpmn.find_annotation(drawn[root], "document"), dict[str, object]()
+        if known is not None:
+            with located(known):
+                values = from_text(known.text)
         requirements, servers = document_parts(values)
         name = str(values.get("name") or self.root.get("name") or first)
         extras = (*self._extras(drawn), *rest_of_diagrams(self.root, self.drawn))
@@ -332,12 +332,6 @@ class _File:
         """The shape or edge of an element, taken out of `drawn` so that the rest is what only diagrams have."""
         found = self.drawn.pop(part.get("id"), None)
         return () if found is None else (bpmn.normal(found.with_attributes(bpmnElement=None)),)
-
-    def _values(self, known: Element) -> dict[str, object]:
-        try:
-            return from_text(known.text)
-        except ConfigError as error:
-            raise refuse(known, error.message) from error
 
     def _extras(self, drawn: dict[str, Element]) -> tuple[Element, ...]:
         kept = []

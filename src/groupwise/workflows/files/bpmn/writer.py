@@ -169,7 +169,9 @@ class Process:
         for name in here:
             node = self.graph.by_id[name]
             nodes += [*gates_of(wiring, node), self._node(node)]
-            flows += self._gate_flows(node)
+            own = self.ids[name]
+            links = ((wiring.entry[name], own), (own, wiring.exit[name]))
+            flows += [self._link(source, target) for source, target in links if source != target]
         for body in bodies:
             nodes.append(self._body(body))
             sub = wiring.subs[body.abort]
@@ -186,8 +188,8 @@ class Process:
         element = element_of(self.wiring, node, self.file.processes, self.file.embedded)
         if node.calls not in self.file.embedded:
             return element
-        inner = self.file.sub_process(node.calls, self.sheet, name)
-        return replace(element, children=(*element.children, *inner))
+        inner = Process(self.file, self.file.graphs[node.calls], self.sheet, around=name)
+        return replace(element, children=(*element.children, *inner.content()))
 
     def _body(self, body: GuardedBody) -> Element:
         wiring, sheet = self.wiring, self.sheet
@@ -243,13 +245,6 @@ class Process:
         name = bpmn.flow_id(source, target)
         self.sheet.lines[name] = (source, target)
         return bpmn.el("sequenceFlow", id=name, sourceRef=source, targetRef=target)
-
-    def _gate_flows(self, node: Node) -> list[Element]:
-        name = self.ids[node.id]
-        entry, exit_ = self.wiring.entry[node.id], self.wiring.exit[node.id]
-        pairs = [(entry, name)] if entry != name else []
-        pairs += [(name, exit_)] if exit_ != name else []
-        return [self._link(*pair) for pair in pairs]
 
     def _boxes(self, around: str) -> dict[str, NodeBox]:
         shapes = {node.id: first(node.extras, "BPMNShape", bpmn.BPMNDI) for node in self.graph.nodes}
@@ -379,6 +374,3 @@ class _File:
         said = [bpmn.el("documentation", text=graph.documentation)] if graph.documentation else []
         noted = [bpmn.el("extensionElements", *notes)] if notes else []
         return Element(f"{{{bpmn.BPMN}}}process", tuple(attributes.items()), "", (*said, *noted, *content))
-
-    def sub_process(self, name: str, sheet: DiagramSheet, at: str) -> list[Element]:
-        return Process(self, self.graphs[name], sheet, around=at).content()

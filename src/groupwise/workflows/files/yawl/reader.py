@@ -9,14 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import groupwise.workflows.files.yawl.vocabulary as yawl
-from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import PLAIN, Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import checked, document_parts, from_text, handling_of
-from groupwise.workflows.files.xml_tree import inherit, parse, place, refuse, xml_name
+from groupwise.workflows.files.xml_tree import inherit, located, parse, place, refuse, xml_name
 from groupwise.workflows.files.yawl.layout import attach_layout
 from groupwise.workflows.graph import ONCE, Flow, Graph, Kind, Node, Rule
-from groupwise.workflows.requirements import Requirements
 from groupwise.xml_reader import COMMENT, Element
 
 VERSIONS = ("Beta 3", "Beta 4", "Beta 6", "Beta 7", "Beta 7.1", "2.0", "2.1", "2.2", "3.0", "4.0")
@@ -157,10 +155,8 @@ class YawlNet:
     def _knowledge(self) -> dict[str, Any]:
         for variable in self.own.all("localVariable"):
             if variable.get(yawl.KNOWLEDGE):
-                try:
+                with located(variable):
                     return checked(from_text(variable.says("initialValue")))
-                except ConfigError as error:
-                    raise refuse(variable, error.message) from error
         return {}
 
     def decompositions(self) -> list[tuple[str, Element, bool]]:
@@ -235,10 +231,8 @@ class YawlNet:
     def _handling(self, name: str, part: Element) -> Handling:
         values = dict(self.known.get("handling", {}).get(name, {}))
         values |= {"pool": yawl.pool_of(part.find("resourcing")), "timeout": yawl.timeout_of(part.find("timer"))}
-        try:
+        with located(part, f"task {name!r}: "):
             return handling_of({key: value for key, value in values.items() if value is not None})
-        except ConfigError as error:
-            raise refuse(part, f"task {name!r}: {error.message}") from error
 
     def _rule(self, part: Element, side: str) -> Rule:
         found = part.find(side)
@@ -339,7 +333,8 @@ class _Specification:
         each = {name for net in nets for name in net.called_for_each()}
         graphs = [net.graph(spare, each) for net in nets]
         known = nets[0].known
-        requirements, servers = self._known_parts(nets[0])
+        with located(nets[0].own):
+            requirements, servers = document_parts(known)
         names = {net.own.get("id"): str(net.known.get("name", net.own.get("id"))) for net in nets}
         for place_, graph in enumerate(graphs):
             nodes = tuple(replace(n, calls=names[n.calls]) if n.calls else n for n in graph.nodes)
@@ -382,12 +377,6 @@ class _Specification:
             and all(yawl.gateway_id(task, several) == name for task, several in found)
             and self.gateways[name] == yawl.gateway(name, found[0][1])
         }
-
-    def _known_parts(self, net: YawlNet) -> tuple[Requirements | None, tuple[tuple[str, int], ...]]:
-        try:
-            return document_parts(net.known)
-        except ConfigError as error:
-            raise refuse(net.own, error.message) from error
 
     def _extras(self) -> list[Element]:
         usual = {"metaData": yawl.plain_meta_data(), "schema": yawl.empty_schema()}
