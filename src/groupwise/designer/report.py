@@ -243,8 +243,8 @@ def _score(call: DesignReport) -> str:
         lambda width: draw_parts(before, after, width),
     )
     table = f"<div class=scroll><table>{''.join(_lines(after, 0))}</table></div>"
-    told = f"<details><summary>The full explanation</summary>{table}</details>"
-    return f"<section><h2>Parts of the score</h2>{figure(picture, wide=True)}{told}</section>"
+    details = f"<details><summary>The full explanation</summary>{table}</details>"
+    return f"<section><h2>Parts of the score</h2>{figure(picture, wide=True)}{details}</section>"
 
 
 def _lines(part: ScorePart, depth: int) -> Iterable[str]:

@@ -76,14 +76,14 @@ def download(asked: Asked) -> dict[str, Any]:
 
 
 def known_formats(asked: Asked) -> dict[str, Any]:
-    told = [
+    known = [
         {
             "name": one.name, "title": one.title, "suffix": one.suffixes[0], "reads": one.read is not None,
             "writes": one.write is not None,
         }
         for one in formats().values()
     ]  # fmt: skip
-    return {"formats": told}
+    return {"formats": known}
 
 
 def _opened(asked: Asked) -> Opened:
