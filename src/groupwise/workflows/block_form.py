@@ -355,8 +355,8 @@ def _fold_cancellable(sketch: _Sketch) -> bool:
             continue
         if not _clears_just(sketch.graph, content.cancels, sketch.covers[inside]):
             continue
-        breaking, ending_ = sketch.out[guard][breaker], sketch.out[guard][end]
-        chance = breaking if breaking is not None else 0.5 if ending_ is None else 1 - ending_
+        breaks, ends = sketch.out[guard][breaker], sketch.out[guard][end]
+        chance = breaks if breaks is not None else 0.5 if ends is None else 1 - ends
         names = {split, inside, guard, end, after, breaker, handler}
         sketch.fold(names, split, after, blocks.Cancellable(body, chance, handling))
         done = True

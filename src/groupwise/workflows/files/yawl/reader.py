@@ -336,9 +336,9 @@ class _Specification:
         with located(nets[0].own):
             requirements, servers = document_parts(known)
         names = {net.own.get("id"): str(net.known.get("name", net.own.get("id"))) for net in nets}
-        for place_, graph in enumerate(graphs):
+        for number, graph in enumerate(graphs):
             nodes = tuple(replace(n, calls=names[n.calls]) if n.calls else n for n in graph.nodes)
-            graphs[place_] = replace(graph, nodes=nodes)
+            graphs[number] = replace(graph, nodes=nodes)
         extras = [*self._extras(), *(part for name, part in self.gateways.items() if name not in spare)]
         self.notes += left_out(self.own, (*yawl.SPECIFICATION_EXTRAS, "decomposition"), "the specification")
         self.notes += left_out(self.root, ("specification", "layout"), "the file")
