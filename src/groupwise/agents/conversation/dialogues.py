@@ -101,9 +101,9 @@ class DialogueDatabase:
         """Return the nearest dialogues, nearest first. BM25 only finds those that share a word with the query."""
         scores = self._by_words(query) if self.embed is None else self._by_meaning(query)
         best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:count]
-        query = "SELECT messages FROM dialogues WHERE id = ?"
+        sql = "SELECT messages FROM dialogues WHERE id = ?"
         with self.database.transaction(write=False) as link:
-            rows = [link.execute(query, (number,)).fetchone() for number, _ in best]
+            rows = [link.execute(sql, (number,)).fetchone() for number, _ in best]
         return [Dialogue(n, tuple(json.loads(row[0])), s) for (n, s), row in zip(best, rows, strict=True) if row]
 
     def close(self) -> None:
@@ -111,12 +111,12 @@ class DialogueDatabase:
 
     def _by_words(self, query: str) -> dict[int, float]:
         scores: dict[int, float] = defaultdict(float)
-        query = "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?"
+        sql = "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?"
         with self.database.transaction(write=False) as link:
             total, mean = link.execute("SELECT count(*), avg(length) FROM dialogues").fetchone()
             # Sorted, so that sums do not depend on the hash order of a set.
             for word in sorted({*_words(query)}):
-                rows = link.execute(query, (word,)).fetchall()
+                rows = link.execute(sql, (word,)).fetchall()
                 for number, times, length in rows:
                     scores[number] += bm25(times, length, len(rows), total, mean)
         return scores
