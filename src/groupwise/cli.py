@@ -40,7 +40,7 @@ COMMANDS = {
     "report": Command("groupwise.commands.runs:report", "Write a run's report.html again.", "[RUN]"),
     "eval": Command("groupwise.commands.training:evaluate", "Evaluate a run's policy on new tasks.", "[RUN]"),
     "check": Command(
-        "groupwise.commands.workflow_files:check", "Check whether a workflow is sound and keeps its rules."
+        "groupwise.commands.workflow_files:check", "Check whether a workflow is sound and obeys its rules."
     ),
     "simulate": Command(
         "groupwise.commands.workflow_analysis:simulate", "Simulate a workflow and report its performance."

@@ -76,7 +76,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "requirements": Command(
         "groupwise.designer.commands:requirements",
-        "Make requirements from an event log or a text, or check that they can be met.",
+        "Make requirements from an event log or a description, or check that they can be met.",
     ),
     "solve": Command(
         "groupwise.programs.commands:solve", "Find a program that solves a problem, and show the search tree."

@@ -49,7 +49,7 @@ def test_check_says_sound_and_keeps_the_rules(capsys: pytest.CaptureFixture[str]
     assert (status, found["ok"], found["broken"], found["contradictions"]) == (0, True, [], [])
     assert found["metrics"]["loan application"]["cyclomatic"] == 2
     assert run(["check", LOAN]) == 0
-    assert "✓ it keeps every rule of 'loan application'" in capsys.readouterr().out
+    assert "✓ it obeys every rule of 'loan application'" in capsys.readouterr().out
 
 
 def test_check_shows_the_steps_to_a_deadlock(stuck: Path, capsys: pytest.CaptureFixture[str]) -> None:

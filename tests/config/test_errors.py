@@ -121,7 +121,7 @@ def test_a_wrong_name_is_answered_with_the_right_one(settings, field, message, h
         ({"options": {"a": [[1]]}}, "a table of plain values and lists of them, but 'a' has [1]"),
         ({"options": {"a": None}}, "a table of plain values and lists of them, but 'a' has None"),
         ({"options": {"a": math.nan}}, "a table of finite values, but 'a' is nan"),
-        ({"options": {1: 1}}, "a table whose names are texts"),
+        ({"options": {1: 1}}, "a table whose names are strings"),
     ],
 )
 def test_a_wrong_value_is_quoted_with_its_limit(settings, message):

@@ -142,7 +142,7 @@ def test_a_deadline_that_no_design_kept_is_a_failure(
     rules = {"precedes": [["take order", "pack box"], ["pack box", "send box"]], "deadline": 30.001}
     path = tiny(tmp_path / "late.yaml", rules=rules)
     assert run(["design", str(path), "--policy", weights]) == 1
-    assert "No design was found that keeps every rule" in capsys.readouterr().out
+    assert "No design was found that obeys every rule" in capsys.readouterr().out
 
 
 def test_a_single_run_is_designed_by_its_schedule(weights: str, capsys: pytest.CaptureFixture[str]) -> None:

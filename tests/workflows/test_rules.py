@@ -86,7 +86,7 @@ def test_a_deadline_is_compared_with_the_cycle_time() -> None:
     asked, design = wanted("a", rules={"deadline": 20.0}), Design("d", A)
     assert broken_rules(design, asked, cycle_time=19.0) == []
     (late,) = broken_rules(design, asked, cycle_time=21.5)
-    assert str(late) == "deadline: a case takes 21.5 s on average, but 20 s are allowed"
+    assert str(late) == "deadline: a case takes 21.5 s on average, but only 20 s are allowed"
 
 
 def named(requirements: Requirements) -> list[set[str]]:

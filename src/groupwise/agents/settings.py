@@ -34,7 +34,7 @@ class AgentConfig(Section):
         0.0, "sample from tokens at least this likely relative to the most likely; 0 is off", ge=0, lt=1
     )
     repetition_penalty: float = setting(1.0, "above 1, tokens seen before become less likely; 1 is off", gt=0)
-    stop: tuple[str, ...] = setting((), "texts that end an answer; they are not part of it")
+    stop: tuple[str, ...] = setting((), "strings that end an answer; they are not part of it")
     lora_rank: int = setting(0, "rank of a LoRA adapter; 0 trains all weights", ge=0)
     lora_alpha: float | None = setting(None, "scale of the adapter; null is twice the rank", gt=0)
     quantization: Literal["8bit", "4bit"] | None = setting(None, "load the frozen weights in 8 or 4 bits")

@@ -43,7 +43,7 @@ def _lines(found: Inspection) -> Iterator[str]:
         if found.unread:
             yield f"? the rules cannot be checked, because the workflow has no block form: {found.unread}"
         elif not found.broken:
-            yield f"✓ it keeps every rule of {asked.name!r} (the deadline needs `groupwise simulate`)"
+            yield f"✓ it obeys every rule of {asked.name!r} (the deadline needs `groupwise simulate`)"
     yield from (f"note: {note}" for note in found.opened.document.notes)
 
 

@@ -165,7 +165,7 @@ _NOUNS: Mapping[type, tuple[str, str]] = {
     bool: ("true or false", "true or false"),
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
-    str: ("text", "texts"),
+    str: ("text", "strings"),
     Options: ("a table of plain values and lists", "tables"),
 }
 
@@ -427,7 +427,7 @@ def _option(key: Any, value: Any) -> Option:
 
 def _option_name(key: Any) -> str:
     if not isinstance(key, str):
-        raise _refused("a table whose names are texts")
+        raise _refused("a table whose names are strings")
     return _encodable(str.__str__(key))
 
 

@@ -104,7 +104,7 @@ def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Findin
         return None
     return Finding(
         "loss.importance_level",
-        "loss.loss_type = 'gspo' uses ratios per sequence, but loss.importance_level is 'token'",
+        "loss.loss_type = 'gspo' uses ratios per sequence, not loss.importance_level = 'token'",
         "leave loss.importance_level out, or choose loss.loss_type = 'grpo' for ratios per token",
     )
 

@@ -149,7 +149,7 @@ class RewardSettings(Section):
     name: str | None = setting(
         None, "a built-in reward, or your own as python:FILE.py:NAME; null is the task's own", flat="reward_name"
     )
-    options: Options = setting(Options(), "arguments of that reward: numbers, texts, lists", flat="reward_options")
+    options: Options = setting(Options(), "arguments of that reward: numbers, strings, lists", flat="reward_options")
 
 
 class AdvantageSettings(Section):

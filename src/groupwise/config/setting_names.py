@@ -118,7 +118,7 @@ def layout_of(product: str) -> Layout:
     wrong = [f"{name!r} is not one of its settings" for name in declared.defaults if name not in layout.settings]
     wrong += [finding.message for finding in _values(layout, declared.defaults)[1]]
     wrong += [
-        f"{name!r} is an optional text, which a file could not set back to null"
+        f"{name!r} is an optional string, which a file could not set back to null"
         for name, value in declared.defaults.items()
         if value is not None and name in layout.settings and layout.settings[name].is_optional_text
     ]

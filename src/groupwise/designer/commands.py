@@ -53,7 +53,7 @@ def design(
     report: Annotated[Path | None, Parameter(help="HTML report to write, such as report.html.")] = None,
     common: Common = Common(),
 ) -> int:
-    """Design a workflow that is sound and keeps every rule, as good as the evaluations allow.
+    """Design a workflow that is sound and obeys every rule, as good as the evaluations allow.
 
     `groupwise convert --help` lists the formats of -o. Ctrl-C ends the search and keeps the best design so far. The
     exit status is 1 if no design meets the deadline, 2 if the requirements contradict each other.
@@ -149,7 +149,7 @@ def feedback(
 
 def requirements(
     source: Annotated[
-        Path, Parameter(help="An event log (.csv, .xes, or .gz of these), a text (.txt, .md), or requirements.")
+        Path, Parameter(help="An event log (.csv, .xes, or .gz of these), a description (.txt, .md), or requirements.")
     ],
     *,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="File to write: .yaml or .json.")] = None,
@@ -201,7 +201,7 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
         return requirements_from_text(text, model), []
     if suffix in (".yaml", ".yml", ".json"):
         return read_requirements(source), []
-    hint = "Use a log (.csv, .xes, or .gz of these), a text (.txt, .md) or requirements (.yaml, .json)."
+    hint = "Use a log (.csv, .xes, or .gz of these), a description (.txt, .md) or requirements (.yaml, .json)."
     raise ConfigError(f"{source}: cannot read requirements from {suffix or 'a file without a suffix'}", hint=hint)
 
 

@@ -151,10 +151,10 @@ class Explanation:
         """The result in one or two sentences."""
         origin = "your current design" if self.baseline.given else PLAIN
         if self.after.broken:
-            return f"No design was found that keeps every rule: {self.after.broken[0]}."
+            return f"No design was found that obeys every rule: {self.after.broken[0]}."
         if self.before.broken:
             broken = f"{origin[0].upper()}{origin[1:]} breaks a rule ({self.before.broken[0]})"
-            return f"Score {self.after.total:.3f}. {broken}; this design keeps all of them."
+            return f"Score {self.after.total:.3f}. {broken}; this design obeys all of them."
         if self.after.total <= self.before.total:
             return f"No better design than {origin} was found (its score is {self.before.total:.3f})."
         gain = self.after.total - self.before.total

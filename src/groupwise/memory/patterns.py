@@ -86,7 +86,7 @@ class Recall:
 
 KIND = "pattern"
 SAME_SITUATION = 0.95
-"""The smallest cosine at which a success with an equal payload strengthens a pattern and does not make another."""
+"""From this cosine on, a success with an equal payload strengthens a pattern instead of creating another."""
 
 
 class PatternMemory:

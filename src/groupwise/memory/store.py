@@ -25,7 +25,7 @@ def to_text(value: Any, what: str) -> str:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        hint = "Use only mappings with text keys, lists, texts, finite numbers, true, false and None."
+        hint = "Use only dicts with string keys, lists, strings, finite numbers, True, False and None."
         raise ContractError(f"{what} cannot be stored as JSON: {error}", hint=hint) from error
 
 

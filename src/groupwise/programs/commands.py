@@ -38,7 +38,7 @@ from groupwise.reporting.text import printable
 from groupwise.training.folder import find_run
 from groupwise.training.stop_conditions import graceful_stop
 
-POLICY = 'A run of the product "code" whose model is the search\'s prior.'
+POLICY = 'A run of the product "code" whose model guides the search.'
 PolicyRun = Annotated[str | None, Parameter(name="--policy", help=POLICY)]
 
 
@@ -60,7 +60,7 @@ def solve(
     budget: Annotated[int, Parameter(validator=Number(gte=1), help="Programs to evaluate.")] = 256,
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="Random seed of the problem and the search.")] = 0,
     difficulty: Annotated[int, Parameter(validator=Number(gte=1), help="Difficulty of a family's problem.")] = 2,
-    split: Annotated[Split, Parameter(help="Split of a family's problem.")] = "test",
+    split: Annotated[Split, Parameter(help="Split to draw a family's problem from.")] = "test",
     expected: Annotated[str | None, Parameter(name="--answer", help="The correct answer to a question.")] = None,
     policy: PolicyRun = None,
     runs_dir: RunsDir = Path(RUNS),
@@ -178,7 +178,7 @@ def search(
     budget: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations per problem.")] = 64,
     problems: Annotated[int, Parameter(validator=Number(gte=1), help="Problems per family and difficulty.")] = 5,
     difficulty: Annotated[tuple[int, ...], Parameter(help="Difficulties; all by default.")] = (1, 2, 3),
-    split: Annotated[Split, Parameter(help="Split of the problems.")] = "test",
+    split: Annotated[Split, Parameter(help="Split to draw the problems from.")] = "test",
     seed: Annotated[
         int, Parameter(validator=Number(gte=0), help="Random seed of the first problem and of the searches.")
     ] = 0,

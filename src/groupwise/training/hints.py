@@ -79,7 +79,7 @@ def no_spread(e: Evidence) -> Hint | None:
         return _hint("tasks_too_easy", f"{seen}, near the best score ({where}): the tasks are too easy.")
     if e.standing <= 0.25:
         return _hint("tasks_too_hard", f"{seen}, near the worst score ({where}): the tasks are too hard.")
-    return _hint("attempts_alike", f"{seen}, high or low ({where}): attempts at one task are all alike.")
+    return _hint("attempts_alike", f"{seen}, whatever the score ({where}): attempts at one task are all alike.")
 
 
 def attempts_failing(e: Evidence) -> Hint | None:

@@ -196,7 +196,9 @@ class RuleBook:
         deadline = self.requirements.rules.deadline
         if deadline is None or cycle_time <= deadline:
             return None
-        return Violation("deadline", f"a case takes {cycle_time:.6g} s on average, but may take {deadline:.6g} s")
+        return Violation(
+            "deadline", f"a case takes {cycle_time:.6g} s on average, but only {deadline:.6g} s are allowed"
+        )
 
     def _presence(self, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
         for name in places:

@@ -155,7 +155,7 @@ def test_a_design_that_cannot_keep_up_has_no_cycle_time() -> None:
     relaxed = asked(rules={})
     assert shares(score(LINE, relaxed, overrun))["cycle time"] == 0
     assert shares(score(LINE, relaxed, overrun))["contention"] == 0
-    assert score(LINE, asked(), overrun).broken[0].words == "a case takes inf s on average, but 1000 s are allowed"
+    assert score(LINE, asked(), overrun).broken[0].words == "a case takes inf s on average, but only 1000 s are allowed"
     assert math.isfinite(score(LINE, relaxed, overrun).total)
 
 

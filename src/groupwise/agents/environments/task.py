@@ -85,7 +85,7 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
         if isinstance(verdict, bool | int | float):
             return Score(float(verdict))
         message = f"the checker returned {verdict!r:.60}"
-        raise ContractError(message, hint="Return a number or a Score to end, or a text to continue.")
+        raise ContractError(message, hint="Return a number or a Score to end, or a string to continue.")
 
 
 class OneTurnScenarios:

@@ -275,7 +275,7 @@ def _performance(
         _peak(found, {name: activity.cpu for name, activity in asked.items()}),
         _peak(found, {name: activity.memory for name, activity in asked.items()}),
         valid=valid,
-        reason="" if valid else "a schedule needs a single run, no chance events, no calendars and fifo queues",
+        reason="" if valid else "a schedule needs a single run, no chance events, no calendars and FIFO queues",
     )
 
 

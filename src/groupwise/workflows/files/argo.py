@@ -194,7 +194,7 @@ def _handling(file: YamlDocument, template: dict[str, Any], at: tuple[str | int,
     timeout = None if limit is None else _number(file, limit, *at, "activeDeadlineSeconds")
     pool = _mapping(file, template.get("nodeSelector", {}), *at, "nodeSelector").get(POOL)
     if pool is not None and not isinstance(pool, str):
-        file.refuse(f"the pool must be a text, not {pool!r}", *at, "nodeSelector")
+        file.refuse(f"the pool must be a string, not {pool!r}", *at, "nodeSelector")
     try:
         return Handling(pool=pool, retry=_retry(file, template, at), timeout=timeout)
     except DesignError as error:

@@ -88,7 +88,7 @@ def _step(file: YamlDocument, job: str, body: Any) -> tuple[WorkflowStep, list[s
         file.refuse(f"the needs of job {job!r} must be names of jobs, not {needs!r}", *at, "needs")
     name = body.get("name", "")
     if not isinstance(name, str):
-        file.refuse(f"the name of job {job!r} must be a text, not {name!r}", *at, "name")
+        file.refuse(f"the name of job {job!r} must be a string, not {name!r}", *at, "name")
     notes = [f"job {job}: {key} is not kept" for key in body if key not in KNOWN]
     # Our own placeholder step is recognised, and its description kept; other steps are not.
     about = _about(body.get("steps"))

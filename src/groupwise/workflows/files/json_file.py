@@ -110,7 +110,7 @@ def _instance(kind: Any, value: Any, place: str) -> Any:
 
 
 def _scalar(kind: Any, value: Any, place: str) -> Any:
-    wanted = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]
+    wanted = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}[kind]
     # JSON does not distinguish 1 and 1.0; everything else is strict.
     if kind is float and type(value) is int:
         return float(value)
