@@ -27,7 +27,7 @@ import numpy as np
 from record import print_result
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.control import product
+from groupwise.control import grpo as product
 from groupwise.reporting.statistics import student_quantile
 from groupwise.rollout.contract import random_actions
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy

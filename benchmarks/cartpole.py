@@ -24,7 +24,7 @@ from record import print_result
 from rich.progress import track
 
 from groupwise.config import load_config
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.training.batch_source import BatchRows
 from groupwise.training.estimators import Attempts
 from groupwise.training.folder import create_run

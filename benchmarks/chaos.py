@@ -28,7 +28,7 @@ from record import print_result
 from rich.progress import track
 
 from groupwise.config import TrainingConfig
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.errors import CheckpointError
 from groupwise.training.checkpoint import load_checkpoint
 from groupwise.training.control_file import send_command

@@ -39,7 +39,8 @@ from record import kept, print_result
 from rich.progress import track
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.control import environments, ppo, product
+from groupwise.control import environments, ppo
+from groupwise.control import grpo as product
 from groupwise.rollout.episodes import evaluate_greedy
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute

@@ -26,7 +26,8 @@ from record import print_result
 from rich.progress import track
 
 from groupwise.config import load_config
-from groupwise.control import ppo, product
+from groupwise.control import grpo as product
+from groupwise.control import ppo
 from groupwise.control.comparison.arms import budget
 from groupwise.reporting import statistics as st
 from groupwise.training.folder import create_run

@@ -29,7 +29,7 @@ from atari import play_by_chance
 from record import kept, print_result
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.control import product
+from groupwise.control import grpo as product
 from groupwise.reporting.canvas import MANY, MUTED, render
 from groupwise.reporting.statistics import student_quantile
 from groupwise.rollout.episodes import evaluate_greedy

@@ -36,7 +36,8 @@ from record import kept, print_result
 from rich.progress import track
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.control import ppo, product
+from groupwise.control import grpo as product
+from groupwise.control import ppo
 from groupwise.control.multitask import PARTS, MultiTask, SuiteTask, make_suite
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute

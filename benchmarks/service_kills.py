@@ -38,7 +38,7 @@ from typing import Any
 from record import print_result
 
 from groupwise.config import TrainingConfig
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.config import load_config
-from groupwise.control import product
+from groupwise.control import grpo as product
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 

@@ -12,8 +12,8 @@ from groupwise.cli import run
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.environments import OWN, make
 from groupwise.control.gif import write_gif
+from groupwise.control.grpo import build
 from groupwise.control.policy import MLPPolicy
-from groupwise.control.product import build
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.rollout.contract import action_space_of
 from groupwise.rollout.episodes import evaluate_greedy

@@ -6,9 +6,9 @@ import pytest
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar
 from groupwise.control.classic.pendulums import Pendulum
+from groupwise.control.grpo import BEYOND_EVALUATION, build, make_tasks
 from groupwise.control.multitask import SUITES, MultiTask, SuiteTask, TaskCurriculum, make_suite
 from groupwise.control.policy import MLPPolicy
-from groupwise.control.product import BEYOND_EVALUATION, build, make_tasks
 from groupwise.errors import ContractError
 from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import random_actions

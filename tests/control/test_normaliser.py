@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groupwise.control.grpo import build
 from groupwise.control.normaliser import Moments, Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy
-from groupwise.control.product import build
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.training.checkpoint import load_checkpoint
 from groupwise.training.folder import create_run

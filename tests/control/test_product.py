@@ -10,7 +10,7 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.control.classic.cartpole import CartPole
-from groupwise.control.product import BEYOND_EVALUATION, build, check, make_tasks
+from groupwise.control.grpo import BEYOND_EVALUATION, build, check, make_tasks
 from groupwise.core import LOSSES
 from groupwise.errors import ConfigError
 from groupwise.training.checkpoint import load_checkpoint

@@ -283,7 +283,7 @@ def test_seed_4_example_6_runs_as_it_is_printed(scored):
 
 
 def test_seed_4_a_judge_and_rules_of_thumb_go_together_and_a_judge_that_is_away_is_flagged(scored):
-    judge = pytest.importorskip("groupwise.rewards.judge.ruler")
+    judge = pytest.importorskip("groupwise.rewards.judge.judge_reward")
     try:
         ruler = judge.RulerRewardFunction(weight=0.4, base_url="http://127.0.0.1:9/v1", api_key="none", retries=0)
     except MissingExtra as missing:

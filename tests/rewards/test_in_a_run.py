@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from groupwise.config import TrainingConfig
-from groupwise.control import product as control
+from groupwise.control import grpo as control
 from groupwise.rewards.function import RewardFunction
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute

@@ -13,7 +13,7 @@ import pytest
 
 from groupwise.errors import ConfigError
 from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome
-from groupwise.sandbox.limits import VALUE_PIECES
+from groupwise.sandbox.fixed_limits import VALUE_PIECES
 from groupwise.sandbox.plain_data import _Reader
 
 pytest.importorskip("pydantic_monty")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.config import TrainingConfig
-from groupwise.service.event_log import Follower, RunLog, StreamPosition, downsampled
+from groupwise.service.event_stream import Follower, RunLog, StreamPosition, downsampled
 from groupwise.service.runs import Runs
 from groupwise.training.events import EventLog, read_events
 from groupwise.training.folder import create_run, inspect_run

@@ -88,7 +88,7 @@ def test_whoever_was_away_while_the_run_went_back_is_told_too(serve: Callable[..
 
 
 def test_a_slow_client_loses_the_oldest_and_is_told_which(serve: Callable[..., Any], monkeypatch: Any) -> None:
-    monkeypatch.setattr("groupwise.service.event_log.LAG", 50)
+    monkeypatch.setattr("groupwise.service.event_stream.LAG", 50)
     service = serve()
     log = make_run(service.settings.runs_dir, 1)
     with dial(service, max_queue=1) as socket:

@@ -17,7 +17,7 @@ import pytest
 
 from groupwise import __version__
 from groupwise.config import TrainingConfig
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.service.jobs import Job
 from groupwise.service.supervisor import Supervisor
 from groupwise.training.events import read_events

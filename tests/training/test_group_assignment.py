@@ -14,8 +14,8 @@ import torch
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.control.classic.cartpole import CartPole
+from groupwise.control.grpo import build, critic_values, rows_of_steps
 from groupwise.control.policy import MLPPolicy
-from groupwise.control.product import build, critic_values, rows_of_steps
 from groupwise.errors import ConfigError
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rollout.episodes import collect_groups

@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.agents import language_product as product
 from groupwise.config import TrainingConfig
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import read_groups, write_groups
 from groupwise.training.session import execute

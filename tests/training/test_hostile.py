@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.cli import run as command
 from groupwise.config import TrainingConfig
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.errors import RunError, RunLocked
 from groupwise.training.control_file import pending_commands, send_command
 from groupwise.training.events import read_events

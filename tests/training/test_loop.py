@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from groupwise.config import TrainingConfig
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.environments import OWN
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.errors import ContractError, NoSignalError, StorageError
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.control_file import send_command

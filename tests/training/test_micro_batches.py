@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from groupwise.agents import language_product as answers
 from groupwise.config import TrainingConfig
-from groupwise.control import product as control
+from groupwise.control import grpo as control
 from groupwise.errors import ResourceError
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.folder import create_run, inspect_run

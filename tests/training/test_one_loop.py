@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.control import product as control
+from groupwise.control import grpo as control
 from groupwise.designer import product as designer
 from groupwise.designer.tasks import random_requirements
 from groupwise.training.folder import create_run

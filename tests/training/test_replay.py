@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from groupwise.config import RolloutSettings, TrainingConfig
-from groupwise.control import product as control
+from groupwise.control import grpo as control
 from groupwise.training.checkpoint import plain_state
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.errors import CheckpointError, ContractError, RunError, RunLocked, StorageError
 from groupwise.training.checkpoint import load_checkpoint, save_checkpoint
 from groupwise.training.control_file import send_command

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
 from groupwise.config import TrainingConfig
-from groupwise.control.product import frozen_reference
+from groupwise.control.grpo import frozen_reference
 from groupwise.core import token_entropy, token_logp
 from groupwise.language.policy import ValueHead
 from groupwise.rewards.scoring import per_attempt

@@ -31,7 +31,7 @@ _NAMES = {
         "create_customer_service_reward create_technical_support_reward create_sales_reward "
         "create_educational_reward create_creative_reward"
     ),
-    "groupwise.rewards.judge.ruler": (
+    "groupwise.rewards.judge.judge_reward": (
         "RulerRewardFunction create_customer_service_ruler create_technical_support_ruler create_sales_ruler "
         "create_educational_ruler create_creative_ruler"
     ),

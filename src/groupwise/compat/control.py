@@ -12,8 +12,8 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
+from groupwise.control.grpo import critic_values, refuse_sequence_losses, rows_of_steps
 from groupwise.control.policy import MLPPolicy
-from groupwise.control.product import critic_values, refuse_sequence_losses, rows_of_steps
 from groupwise.core.grouping.kmeans import Ints
 from groupwise.core.grouping.strategies import HISTORY, Adaptive, Summaries, make_grouping, summarise
 from groupwise.core.grouping.weighting import group_sizes, make_weighting

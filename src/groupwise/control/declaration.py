@@ -21,7 +21,7 @@ METRICS = (
 CONTROL = Product(
     name="control",
     summary="a small network learns an environment from groups of episodes",
-    implementation="groupwise.control.product",
+    implementation="groupwise.control.grpo",
     defaults={**SMALL_NETWORK, "estimator": "group_rtg", "advantage_scale": "batch_std", "num_generations": 8},
     metrics=METRICS,
 )

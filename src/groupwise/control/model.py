@@ -20,8 +20,8 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from groupwise.config import TaskSettings, TrainingConfig, load_config
+from groupwise.control.grpo import make_environment, make_policy
 from groupwise.control.policy import Network
-from groupwise.control.product import make_environment, make_policy
 from groupwise.errors import CheckpointError, ConfigError, RunError
 from groupwise.products import find
 from groupwise.rollout.episodes import evaluate_greedy

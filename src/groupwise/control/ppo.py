@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.control import product
+from groupwise.control import grpo as product
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import gae, zscore

@@ -36,7 +36,7 @@ KNOWN: Mapping[str, str] = {
     "educational": "combination:create_educational_reward",
     "creative": "combination:create_creative_reward",
     "multi_objective": "registry:create_multi_objective_reward",
-    "ruler": "judge.ruler:RulerRewardFunction",
+    "ruler": "judge.judge_reward:RulerRewardFunction",
     "neural": "learned.neural:create_neural_reward_function",
     "exact": "rules.correctness:ExactReward",
     "numeric": "rules.correctness:NumericReward",

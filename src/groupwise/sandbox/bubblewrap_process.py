@@ -18,7 +18,7 @@ from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
 from groupwise.sandbox.bubblewrap_command import Interpreter, command
-from groupwise.sandbox.limits import REPORT, RUN_GRACE, START_PATIENCE, VALUE_PIECES
+from groupwise.sandbox.fixed_limits import REPORT, RUN_GRACE, START_PATIENCE, VALUE_PIECES
 from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult, readable
 from groupwise.sandbox.plain_data import fault_of
 from groupwise.sandbox.seccomp import dispatcher_filter

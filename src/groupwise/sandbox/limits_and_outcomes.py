@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import groupwise.sandbox.limits as limits
+import groupwise.sandbox.fixed_limits as limits
 from groupwise.errors import ConfigError
 
 

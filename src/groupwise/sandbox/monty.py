@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 from groupwise.errors import ConfigError, MissingExtra, ResourceError
 from groupwise.event_loop import EventLoop
 from groupwise.sandbox.bubblewrap_command import wall
-from groupwise.sandbox.limits import ARGUMENT_CHARACTERS, VALUE_PIECES
+from groupwise.sandbox.fixed_limits import ARGUMENT_CHARACTERS, VALUE_PIECES
 from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult, readable
 from groupwise.sandbox.plain_data import fault_of, read
 from groupwise.sandbox.seccomp import dispatcher_filter

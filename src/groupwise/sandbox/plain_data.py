@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from groupwise.sandbox.limits import HASHED, INTEGER_BITS, LONGEST_LITERAL, VALUE_CHARACTERS, VALUE_DEPTH, VALUE_PIECES
+from groupwise.sandbox.fixed_limits import (
+    HASHED,
+    INTEGER_BITS,
+    LONGEST_LITERAL,
+    VALUE_CHARACTERS,
+    VALUE_DEPTH,
+    VALUE_PIECES,
+)
 from groupwise.sandbox.wire import risky
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox.limits import LONGEST_CODE
+from groupwise.sandbox.fixed_limits import LONGEST_CODE
 
 VALUE = "value_of_the_last_line"
 

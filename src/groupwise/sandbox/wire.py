@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from groupwise.sandbox.limits import FRAME, HASHED, WIRE_DEPTH, WIRE_PIECES
+from groupwise.sandbox.fixed_limits import FRAME, HASHED, WIRE_DEPTH, WIRE_PIECES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ and behind the routes:
     jobs.py          the table of jobs (tables.py: SQLite or PostgreSQL), with a lease that says who looks after each
     job_settings.py  from a request to the settings of a run
     supervisor.py    the thread that starts each job's process and records how it ends
-    runs.py          run folders as the API shows them; event_log.py reads and streams their logs
-    live_client.py   one WebSocket client
+    runs.py          run folders as the API shows them; event_stream.py reads and streams their logs
+    websocket_client.py   one WebSocket client
     chat_models.py, designs.py   chat and workflows, in worker processes behind sidecar.py
     metrics.py       what the service counts about itself
 """

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import GroupwiseError, RunNotFound
-from groupwise.service.event_log import RunLog, RunLogs, downsampled
+from groupwise.service.event_stream import RunLog, RunLogs, downsampled
 from groupwise.service.schemas import RUN_NAME
 from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config, state_after
 from groupwise.training.formatting import finite

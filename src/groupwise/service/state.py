@@ -12,17 +12,17 @@ from groupwise.errors import ContractError
 from groupwise.files import disk
 from groupwise.service.chat_models import ChatModels
 from groupwise.service.designs import Designs
-from groupwise.service.event_log import Followers
+from groupwise.service.event_stream import Followers
 from groupwise.service.guard import FAILURES_PER_SECOND, Rates
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
-from groupwise.service.live_client import LiveClient, Topics
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.runs import Runs
 from groupwise.service.schemas import ChatRequest
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
+from groupwise.service.websocket_client import LiveClient, Topics
 
 STATUS_FRESH = 0.1  # seconds a result stays valid
 MOST = 1000

@@ -10,7 +10,7 @@ import pytest
 from groupwise.config import TrainingConfig
 from groupwise.control.comparison.campaign import Entry, available, gather, job_of, run_campaign, settle, share_done
 from groupwise.control.comparison.worker import carry_out, courses_of
-from groupwise.control.product import build
+from groupwise.control.grpo import build
 from groupwise.errors import ConfigError, RunLocked
 from groupwise.reporting.advantage_figures import Moment
 from groupwise.reporting.comparison import FailedCourse, read_courses
@@ -130,7 +130,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(
 
 
 def test_whether_a_product_is_there() -> None:
-    assert available("groupwise.control.product")
+    assert available("groupwise.control.grpo")
     assert not available("groupwise.control.nothing_like_it")
     assert not available("nowhere.at.all")
 

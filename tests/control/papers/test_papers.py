@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.control import product
-from groupwise.control.papers import gpmixture, grpo, pcgrad, softmod
+from groupwise.control import grpo as product
+from groupwise.control.papers import gpmixture, pcgrad, softmod
+from groupwise.control.papers import grpo_replication as grpo
 from groupwise.control.papers.paper_result import cell, gain, ratio
 from groupwise.control.soft_modules import SoftModules, soft_modules
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.rewards.judge.ruler import RulerRewardFunction
+from groupwise.rewards.judge.judge_reward import RulerRewardFunction
 
 
 def _load() -> ModuleType:

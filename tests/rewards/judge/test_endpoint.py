@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.rewards.judge.ruler import FLAG, RulerRewardFunction
+from groupwise.rewards.judge.judge_reward import FLAG, RulerRewardFunction
 from groupwise.rewards.scoring import score_groups
 from groupwise.types import Failed, Group, Score
 

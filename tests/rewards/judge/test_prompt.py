@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.rewards.judge.endpoint import EndpointError, JudgeReply
-from groupwise.rewards.judge.prompt import marks_of, question, split_shared, talk_of
+from groupwise.rewards.judge.question_and_answer import marks_of, question, split_shared, talk_of
 from groupwise.rewards.judge.rubrics import GENERAL
 
 PIECES = st.sampled_from(

@@ -18,7 +18,7 @@ from groupwise.agents.openai.requests import read_request
 from groupwise.errors import GroupwiseError
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.tiny import tiny_model
-from groupwise.rewards.judge.ruler import FLAG, RulerRewardFunction
+from groupwise.rewards.judge.judge_reward import FLAG, RulerRewardFunction
 from groupwise.rewards.scoring import score_groups
 from groupwise.types import Failed, Score
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from groupwise.agents import language_product as product
 from groupwise.config import TrainingConfig
-from groupwise.rewards.judge.ruler import FLAG, RulerRewardFunction
+from groupwise.rewards.judge.judge_reward import FLAG, RulerRewardFunction
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import read_groups
 from groupwise.training.session import execute

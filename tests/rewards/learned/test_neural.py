@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise.control import product as control
+from groupwise.control import grpo as control
 from groupwise.errors import ConfigError
 from groupwise.rewards.combination import MultiObjectiveRewardFunction
 from groupwise.rewards.function import EnvironmentReward, HeuristicReward

@@ -42,7 +42,7 @@ class Entry:
 
     algorithm: str
     cfg: TrainingConfig
-    product: str = "groupwise.control.product"
+    product: str = "groupwise.control.grpo"
 
     @property
     def environment(self) -> str:

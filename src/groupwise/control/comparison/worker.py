@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.config import TrainingConfig
+from groupwise.control.grpo import Episodes, make_environment
 from groupwise.control.policy import MLPPolicy
-from groupwise.control.product import Episodes, make_environment
 from groupwise.core import discounted_returns, group_return_to_go
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.files import write_atomic

@@ -9,7 +9,8 @@ gpmixture      an infinite mixture of Gaussian processes (arXiv 2006.11441)
 
 from collections.abc import Callable, Sequence
 
-from groupwise.control.papers import gpmixture, grpo, pcgrad, softmod
+from groupwise.control.papers import gpmixture, pcgrad, softmod
+from groupwise.control.papers import grpo_replication as grpo
 from groupwise.control.papers.paper_result import PaperFinding, Progress
 
 # Each experiment by name, with its default number of seeds.

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from groupwise.errors import StorageError
 from groupwise.rewards.judge.endpoint import Address, EndpointError, JudgeReply
-from groupwise.rewards.judge.prompt import JudgeQuestion
+from groupwise.rewards.judge.question_and_answer import JudgeQuestion
 from groupwise.types import Failed, Hint, Score, Task, Trajectory
 
 TABLE = (

@@ -7,9 +7,9 @@ import builtins
 import resource
 import time
 
+from groupwise.sandbox.fixed_limits import HASHED_INSIDE, TESTS_GRACE, TESTS_MEMORY
 from groupwise.sandbox.inside.program import SHARED, line_in, words_of
 from groupwise.sandbox.inside.remote import CodeProcess, Ended, RemoteObject
-from groupwise.sandbox.limits import HASHED_INSIDE, TESTS_GRACE, TESTS_MEMORY
 from groupwise.sandbox.wire import JOBS, REPORTS, WireError, dumps, loads, read_frame, write_frame
 
 TYPE_CHECKING = False

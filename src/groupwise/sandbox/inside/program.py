@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 
-from groupwise.sandbox.limits import HASHED_INSIDE, WORDS
+from groupwise.sandbox.fixed_limits import HASHED_INSIDE, WORDS
 from groupwise.sandbox.wire import MARK, UNASKED, WireError, dumps, loads, read_frame, write_frame
 
 # The mark of the question being answered.

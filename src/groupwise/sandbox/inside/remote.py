@@ -12,8 +12,8 @@ import os
 import select
 import time
 
+from groupwise.sandbox.fixed_limits import FRAME, HASHED_INSIDE, WORDS
 from groupwise.sandbox.inside.program import become_code
-from groupwise.sandbox.limits import FRAME, HASHED_INSIDE, WORDS
 from groupwise.sandbox.wire import MARK, UNASKED, dumps, loads, write_frame
 
 TYPE_CHECKING = False

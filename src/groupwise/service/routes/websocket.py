@@ -8,11 +8,11 @@ from fastapi import APIRouter, WebSocket
 
 from groupwise.service.guard import CrossSite, refuse_foreign
 from groupwise.service.keys import FRESH
-from groupwise.service.live_client import TOO_MANY, LiveClient
 from groupwise.service.routes.jobs import job_view
 from groupwise.service.routes.system import snapshot
 from groupwise.service.runs import facts
 from groupwise.service.state import ServiceState
+from groupwise.service.websocket_client import TOO_MANY, LiveClient
 
 logger = logging.getLogger(__name__)
 router = APIRouter()

@@ -18,9 +18,9 @@ from typing import Any
 
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.function import HeuristicReward, RewardFunction, stand_in, turns_of
-from groupwise.rewards.judge import prompt
+from groupwise.rewards.judge import question_and_answer as prompt
 from groupwise.rewards.judge.endpoint import EndpointError, JudgeEndpoint, http_client, resolve
-from groupwise.rewards.judge.prompt import JudgeQuestion, Marks, Talk
+from groupwise.rewards.judge.question_and_answer import JudgeQuestion, Marks, Talk
 from groupwise.rewards.judge.records import By, JudgeCache, JudgeRecord, JudgeTally, Price, digest
 from groupwise.rewards.judge.retries import CircuitBreaker, RetryPolicy
 from groupwise.rewards.judge.rubrics import RUBRICS, Rubric, rubric_of

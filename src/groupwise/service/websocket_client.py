@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from groupwise.errors import ContractError, GroupwiseError
-from groupwise.service.event_log import StreamPosition
+from groupwise.service.event_stream import StreamPosition
 from groupwise.service.guard import TooMany
 from groupwise.service.keys import Unauthorised, Who, insist
 from groupwise.service.schemas import RUN_NAME

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError, ContractError, StorageError
-from groupwise.rewards.judge import ruler as module
+from groupwise.rewards.judge import judge_reward as module
+from groupwise.rewards.judge.judge_reward import FLAG, RulerRewardFunction
 from groupwise.rewards.judge.rubrics import RUBRICS, Criterion, Rubric
-from groupwise.rewards.judge.ruler import FLAG, RulerRewardFunction
 from groupwise.rewards.scoring import RewardScorer, score_groups
 from groupwise.types import Group, Score, Task
 
