@@ -3,7 +3,7 @@
 loop               the algorithm: sample, update, publish, evaluate, save (open this first)
 session            one run from outside: start or resume it, watch its events
 
-source             tasks → groups of attempts → scores → batch; in order of use:
+batch_source       tasks → groups of attempts → scores → batch; in order of use:
   step_groups        the groups of a step, their metrics and records
   replay             past groups, learned from again
   group_assignment   whose mean is subtracted, whose scale divides, whose weight counts
@@ -14,7 +14,7 @@ learner            batch → better policy
 
 run                a run folder, opened by the one process that writes to it
   events, group_files, checkpoint, control_file    the files in it
-  random_state, machine                            what else a run depends on
+  machine                                          what else a run depends on
 folder             run folders from outside: create, find, inspect (no torch needed)
 stop_conditions    targets, patience, Ctrl-C
 hints              plain-words advice when a run does not learn, from hint_evidence

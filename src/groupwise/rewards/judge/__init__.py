@@ -1,8 +1,8 @@
-"""A language model as a judge, over HTTP. Start with `ruler`, the reward; a call then goes through
+"""A language model as a judge, over HTTP. Start with `judge_reward`; a call then goes through
 
-rubrics      what the judge looks for: criteria with weights, by domain
-prompt       the question, and the check of the answer
-retries      concurrency, pauses and a circuit breaker
-endpoint     providers, keys and one HTTP call
-records      the cache of answers, the record of calls, and the counters
+rubrics              what the judge looks for: criteria with weights, by domain
+question_and_answer  the prompt, and the reading and checking of what comes back
+retries              concurrency, pauses and a circuit breaker
+endpoint             providers, keys and one HTTP call
+records              the cache of answers, the record of calls, and the counters
 """
