@@ -41,14 +41,14 @@ from groupwise.config import load_config
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.programs.language.evaluation import ProgramEvaluator
 from groupwise.programs.language.grammar import random_program
-from groupwise.programs.language.problem import CodeProblem, Split
+from groupwise.programs.language.program import CodeProblem, Split
 from groupwise.programs.learning.model import load_policy, whole_text
 from groupwise.programs.learning.prior import SEARCH, LanguagePrior, together
 from groupwise.programs.learning.product import build
 from groupwise.programs.learning.rollout import held_out, prompt_ids
 from groupwise.programs.problems import FAMILIES
-from groupwise.programs.search.domain import SearchSettings
 from groupwise.programs.search.program_search import Prior, Uniform, explore
+from groupwise.programs.search.tree import SearchSettings
 from groupwise.training.folder import create_run, inspect_run, read_config
 from groupwise.training.session import execute
 from groupwise.training.token_attempts import answer_text, sampling_seed

@@ -9,7 +9,6 @@ In the order data flows:
     losses            log-probabilities and advantages → the policy loss (open this first)
       surrogates      what one token contributes, one function per family of objectives
       divergence      KL to a reference and its coefficient, the entropy bonus
-    gradient_surgery  gradients of tasks in conflict
     shapes            checks that open every function
     grouping/         what keeps state: which attempts belong together, and what a group weighs
 """

@@ -6,8 +6,7 @@
 
 Start with `system`, the face that runs use. In the order in which data flows:
 
-    system         MemorySystem: the four memories together, and how often recalling finds something
-    working        the latest activities, in order
+    system         MemorySystem: the four memories together, among them the latest activities, in order
     experiences    what was tried and how it went, replayed by priority
     patterns       what worked before, recalled by the similarity of situations
     contexts       what is known about a family of situations, such as a domain
@@ -22,8 +21,7 @@ from groupwise.memory.contexts import Context, ContextualMemory
 from groupwise.memory.experiences import Experience, ExperienceMemory, ReplayedExperiences
 from groupwise.memory.patterns import Pattern, PatternMemory, Recall
 from groupwise.memory.store import Store
-from groupwise.memory.system import MemorySystem
-from groupwise.memory.working import WorkingMemory
+from groupwise.memory.system import MemorySystem, WorkingMemory
 
 __all__ = [
     "Context", "ContextualMemory", "Experience", "ExperienceMemory", "MemorySystem", "Pattern", "PatternMemory",

@@ -1,5 +1,7 @@
 """The four memories over one file, as runs use them: what just happened, experiences, patterns, and contexts."""
 
+import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,9 +14,40 @@ from groupwise.memory.contexts import Context, ContextualMemory
 from groupwise.memory.experiences import Experience, ExperienceMemory
 from groupwise.memory.patterns import KIND as PATTERNS
 from groupwise.memory.patterns import Instantiate, Pattern, PatternMemory, Recall
-from groupwise.memory.store import PATIENCE, Schema, Store
+from groupwise.memory.store import PATIENCE, Schema, Store, to_text
 from groupwise.memory.vectors import Decay, Direction, direction
-from groupwise.memory.working import WorkingMemory
+
+KIND = "working"
+SIZE = 100
+
+
+class WorkingMemory:
+    """The last `size` notes; older ones are removed."""
+
+    def __init__(self, store: Store, size: int = SIZE) -> None:
+        self._store, self.size = store, size
+        self._notes: deque[tuple[int, str]] = deque()
+        store.follow(self._load)
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def note(self, activity: Mapping[str, Any]) -> None:
+        """Add a note on what was just done."""
+        body = to_text(activity, "an activity")
+        with self._store.transaction():
+            self._notes.append((self._store.add(KIND, body, None), body))
+            while len(self._notes) > self.size:
+                self._store.remove(self._notes.popleft()[0])
+
+    def recent(self, count: int | None = None) -> tuple[Mapping[str, Any], ...]:
+        """The last `count` notes, or all of them, oldest first."""
+        first = 0 if count is None else max(len(self._notes) - count, 0)
+        return tuple(json.loads(body) for _, body in list(self._notes)[first:])
+
+    def _load(self) -> None:
+        self._notes = deque((record.id, record.body) for record in self._store.read(KIND))
+
 
 HITS_KIND = "hits"
 

@@ -16,10 +16,9 @@ from rich.text import Text
 
 from groupwise.errors import ConfigError
 from groupwise.files import disk
-from groupwise.programs.language.problem import CodeProblem, Split
+from groupwise.programs.language.program import CodeProblem, Split
 from groupwise.programs.problems import FAMILIES, OFFLINE
 from groupwise.programs.problems.user_problems import problem_named
-from groupwise.programs.search.domain import SearchSettings
 from groupwise.programs.search.program_search import (
     CampaignPlan,
     CampaignResult,
@@ -31,7 +30,7 @@ from groupwise.programs.search.program_search import (
     record_as_json,
     shares,
 )
-from groupwise.programs.search.tree import SearchTree
+from groupwise.programs.search.tree import SearchSettings, SearchTree
 from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
 from groupwise.reporting.command_options import RUNS, Common, RunsDir, answer
 from groupwise.reporting.text import printable

@@ -14,7 +14,7 @@ from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEva
 from groupwise.programs.language.grammar import random_program
 from groupwise.programs.language.operators import Type, same
 from groupwise.programs.language.parser import Program, Signature, parse
-from groupwise.programs.language.problem import Case, CodeProblem
+from groupwise.programs.language.program import Case, CodeProblem
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.problems import OFFLINE, generate
 from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome, SandboxResult

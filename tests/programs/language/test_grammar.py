@@ -12,7 +12,7 @@ from groupwise.programs.language.evaluation import ProgramEvaluator
 from groupwise.programs.language.grammar import as_program, legal_lines, line_weights, random_program
 from groupwise.programs.language.operators import Type
 from groupwise.programs.language.parser import Program, Signature, parse
-from groupwise.programs.language.problem import Case, CodeProblem, Word
+from groupwise.programs.language.program import Case, CodeProblem, Word
 from groupwise.programs.problems import OFFLINE, generate
 
 

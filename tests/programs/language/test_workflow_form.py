@@ -11,7 +11,7 @@ import pytest
 from groupwise.programs.language.evaluation import MOST_ASKED, ProgramEvaluator, answer_in
 from groupwise.programs.language.operators import Operator, Registry, Type
 from groupwise.programs.language.parser import Form, Program, Signature, parse
-from groupwise.programs.language.problem import Case, CodeProblem
+from groupwise.programs.language.program import Case, CodeProblem
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.sandbox import Monty, SandboxOutcome
 

@@ -10,7 +10,7 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.programs.language.evaluation import ProgramEvaluator
 from groupwise.programs.language.grammar import as_program, legal_lines
-from groupwise.programs.language.problem import SPLITS
+from groupwise.programs.language.program import SPLITS
 from groupwise.programs.problems import FAMILIES, LEVELS, OFFLINE, CodeProblem, generate, tokens, vocabulary
 
 KNOWN = frozenset(vocabulary())

@@ -7,9 +7,8 @@ from math import e, log
 import pytest
 
 from groupwise.programs.search import Domain, Judged, SearchSettings, search
-from groupwise.programs.search.domain import itself
 from groupwise.programs.search.mcts import chances
-from groupwise.programs.search.tree import SearchTree, TreeEdge, TreeNode, VisitTally
+from groupwise.programs.search.tree import SearchTree, TreeEdge, TreeNode, VisitTally, itself
 
 
 def tree_of(node: TreeNode, **settings: float) -> SearchTree:

@@ -3,7 +3,7 @@
 Open `program` first. In the order in which data flows:
 
     operators, pure_operators   values, the registry, and the operators that a line may call
-    problem, program            questions with their cases; programs and their steps
+    program                     programs and their steps; questions with the cases that check answers
     faults                      named faults, and the one function in a text
     straight_form               the straight form: its normal form, types and interpreter
     parser                      `parse`: text to program, with the checks of the plain and workflow forms

@@ -19,8 +19,7 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.programs.language.faults import FaultCode, ProgramFault
 from groupwise.programs.language.operators import Operator, OperatorError, Value, quoted, same
 from groupwise.programs.language.parser import Program, host_name, hosted, parse
-from groupwise.programs.language.problem import Case, CodeProblem
-from groupwise.programs.language.program import Form, key_of
+from groupwise.programs.language.program import Case, CodeProblem, Form, key_of
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import run_straight
 from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome, SandboxResult

@@ -17,8 +17,17 @@ from itertools import product
 
 from groupwise.errors import ContractError
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.problem import CodeProblem, Signature
-from groupwise.programs.language.program import Argument, Constant, Form, Parameter, Program, ProgramStep, Result
+from groupwise.programs.language.program import (
+    Argument,
+    CodeProblem,
+    Constant,
+    Form,
+    Parameter,
+    Program,
+    ProgramStep,
+    Result,
+    Signature,
+)
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import variable, written
 

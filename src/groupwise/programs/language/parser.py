@@ -19,8 +19,7 @@ from typing import TypeGuard
 
 from groupwise.programs.language.faults import MOST_LINES, NESTED, FaultCode, Faulty, ProgramFault, read
 from groupwise.programs.language.operators import Operator, Registry, counted
-from groupwise.programs.language.problem import PARAMETERS, Signature
-from groupwise.programs.language.program import Form, Program
+from groupwise.programs.language.program import PARAMETERS, Form, Program, Signature
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import plainly_called, straight_program, variable
 

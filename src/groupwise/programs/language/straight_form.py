@@ -13,8 +13,17 @@ from dataclasses import dataclass, field
 
 from groupwise.programs.language.faults import MOST_LINES, FaultCode, Faulty
 from groupwise.programs.language.operators import WRITTEN, Operator, Type, Value, counted
-from groupwise.programs.language.problem import PARAMETERS, Signature
-from groupwise.programs.language.program import Argument, Constant, Form, Parameter, Program, ProgramStep, Result
+from groupwise.programs.language.program import (
+    PARAMETERS,
+    Argument,
+    Constant,
+    Form,
+    Parameter,
+    Program,
+    ProgramStep,
+    Result,
+    Signature,
+)
 from groupwise.programs.language.pure_operators import PURE
 
 LARGEST_CONSTANT = 10**9

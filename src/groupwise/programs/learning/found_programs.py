@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from groupwise.programs.language.grammar import as_program
-from groupwise.programs.language.problem import CodeProblem
+from groupwise.programs.language.program import CodeProblem
 from groupwise.programs.learning.model import body_of, line_text, prompt_of
 from groupwise.programs.learning.rollout import prompt_ids, shuffled
 from groupwise.programs.search.tree import EvaluationRecord, SearchTree

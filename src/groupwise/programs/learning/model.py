@@ -17,7 +17,7 @@ from groupwise.language.tiny import piece_tokenizer, tiny_model
 from groupwise.programs.declaration import code_options
 from groupwise.programs.language.grammar import INDENT
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.problem import CodeProblem
+from groupwise.programs.language.program import CodeProblem
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import variable
 from groupwise.programs.problems import tables, vocabulary

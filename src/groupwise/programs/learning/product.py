@@ -33,10 +33,9 @@ from groupwise.programs.learning.rollout import (
     SolutionReward,
     prompt_ids,
 )
-from groupwise.programs.search.domain import Judged
 from groupwise.programs.search.mcts import search
 from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
-from groupwise.programs.search.tree import SearchTree
+from groupwise.programs.search.tree import Judged, SearchTree
 from groupwise.training.batch_source import GroupSource
 from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts

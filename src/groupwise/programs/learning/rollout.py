@@ -19,7 +19,7 @@ from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.programs.declaration import CodeOptions
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator, RewardWeights, score
-from groupwise.programs.language.problem import CodeProblem, Split
+from groupwise.programs.language.program import CodeProblem, Split
 from groupwise.programs.learning.model import prompt_of, whole_text
 from groupwise.programs.problems import LEVELS, generate
 from groupwise.training.token_attempts import answer_text, sampling_seed, token_attempt

@@ -7,7 +7,7 @@ nothing else, `reasoning_gym` needs the library of that name. `user_problems` re
 """
 
 from groupwise.errors import ConfigError
-from groupwise.programs.language.problem import Case, CodeProblem, Split, Word
+from groupwise.programs.language.program import Case, CodeProblem, Split, Word
 from groupwise.programs.problems import reasoning_gym, tables, transformations, word_problems
 from groupwise.programs.problems.generator import make, tokens
 

@@ -9,8 +9,20 @@ from dataclasses import dataclass, replace
 from groupwise.errors import ConfigError
 from groupwise.programs.language.grammar import one_step_programs
 from groupwise.programs.language.operators import OperatorError, Value
-from groupwise.programs.language.problem import SPLITS, Case, CodeProblem, Signature, Split, Word
-from groupwise.programs.language.program import Argument, Constant, Parameter, Program, ProgramStep, Result
+from groupwise.programs.language.program import (
+    SPLITS,
+    Argument,
+    Case,
+    CodeProblem,
+    Constant,
+    Parameter,
+    Program,
+    ProgramStep,
+    Result,
+    Signature,
+    Split,
+    Word,
+)
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight_form import run_straight, straight
 

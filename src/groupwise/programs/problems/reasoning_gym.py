@@ -13,8 +13,7 @@ from typing import Any
 
 from groupwise.errors import MissingExtra
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.problem import Signature
-from groupwise.programs.language.program import Argument, Parameter, Result
+from groupwise.programs.language.program import Argument, Parameter, Result, Signature
 from groupwise.programs.problems.generator import ProblemDraft, program_of, words_of
 
 DATASET = "basic_arithmetic"

@@ -9,8 +9,7 @@ import random
 from dataclasses import dataclass
 
 from groupwise.programs.language.operators import Type, Value
-from groupwise.programs.language.problem import Signature, Word
-from groupwise.programs.language.program import Argument, Constant, Parameter, Result
+from groupwise.programs.language.program import Argument, Constant, Parameter, Result, Signature, Word
 from groupwise.programs.problems.generator import NAMES, ProblemDraft, program_of, sentence, words_of
 
 LEVELS = 3

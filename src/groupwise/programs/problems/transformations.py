@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from groupwise.programs.language.operators import OperatorError, Type, Value
-from groupwise.programs.language.problem import Case, Signature, Word
-from groupwise.programs.language.program import Argument, Constant, Parameter, Program, Result
+from groupwise.programs.language.program import Argument, Case, Constant, Parameter, Program, Result, Signature, Word
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.problems.generator import LETTERS, ProblemDraft, program_of, sentence, trace, words_of
 

@@ -19,7 +19,7 @@ from typing import Any
 from groupwise.errors import ConfigError
 from groupwise.programs.language.faults import MOST_LINES
 from groupwise.programs.language.operators import Type, Value, fits, quoted
-from groupwise.programs.language.problem import PARAMETERS, Case, CodeProblem, Signature, Split, Word
+from groupwise.programs.language.program import PARAMETERS, Case, CodeProblem, Signature, Split, Word
 from groupwise.programs.problems import FAMILIES, generate
 from groupwise.readers import load_yaml, read_bytes
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from groupwise.programs.language.operators import Type, Value
-from groupwise.programs.language.problem import Signature
-from groupwise.programs.language.program import Argument, Parameter, Program, Result
+from groupwise.programs.language.program import Argument, Parameter, Program, Result, Signature
 from groupwise.programs.language.straight_form import value_of
 from groupwise.programs.problems.generator import NAMES, ProblemDraft, program_of, words_of
 

@@ -32,11 +32,14 @@ from random import Random
 from typing import Any
 
 from groupwise.errors import ConfigError, ContractError
-from groupwise.programs.search.domain import Domain, Judged, SearchSettings, State
 from groupwise.programs.search.tree import (
     ActionDraw,
+    Domain,
     EvaluationRecord,
+    Judged,
+    SearchSettings,
     SearchTree,
+    State,
     TreeEdge,
     TreeNode,
     TreeStep,

@@ -21,11 +21,18 @@ from groupwise.files import disk, write_atomic
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator
 from groupwise.programs.language.grammar import as_program, legal_lines, line_weights
 from groupwise.programs.language.parser import Program, parse
-from groupwise.programs.language.problem import PARAMETERS, CodeProblem, Split
+from groupwise.programs.language.program import PARAMETERS, CodeProblem, Split
 from groupwise.programs.problems import LEVELS, generate
-from groupwise.programs.search.domain import Domain, Judged, SearchSettings
 from groupwise.programs.search.mcts import Watch, plant, search
-from groupwise.programs.search.tree import EvaluationRecord, SearchTree, load_tree, save_tree
+from groupwise.programs.search.tree import (
+    Domain,
+    EvaluationRecord,
+    Judged,
+    SearchSettings,
+    SearchTree,
+    load_tree,
+    save_tree,
+)
 
 Lines = Sequence[tuple[str, float]]
 

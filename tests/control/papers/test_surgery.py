@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.core.gradient_surgery import project_conflicts, random_orders
+from groupwise.control.papers.pcgrad import project_conflicts, random_orders
 
 
 def test_two_conflicting_gradients_by_hand() -> None:
