@@ -44,7 +44,7 @@ AGENT = declared(
 )
 WARM_START = declared(
     name="warm-start",
-    summary="a language model imitates right answers before it learns by GRPO",
+    summary="a language model imitates correct answers before it learns by GRPO",
     implementation="groupwise.agents.warm_start",
     metrics=(*EVALUATION, *SAMPLED, TURNS, SUPERVISED),
 )

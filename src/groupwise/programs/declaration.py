@@ -54,7 +54,7 @@ def code_options(cfg: TrainingConfig) -> CodeOptions:
 
 CODE = Product(
     name="code",
-    summary="a language model and a tree search learn to write programs",
+    summary="a language model learns to write programs by search, imitation and GRPO",
     implementation="groupwise.programs.learning.product",
     sections=(SamplingSettings, LanguageSettings),
     defaults={

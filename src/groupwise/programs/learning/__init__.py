@@ -1,4 +1,4 @@
-"""A language model learns to write programs: search finds them, GRPO teaches them, and the next search starts better.
+"""A language model learns to write programs: search finds them, the model imitates them, and GRPO goes on from there.
 
 Open `product` first. In the order in which data flows:
 

@@ -1,4 +1,4 @@
-"""The programs product: a language model writes programs, searches find more of them, and GRPO teaches the model.
+"""The programs product: a language model learns to write programs by search, imitation and GRPO.
 
     step 1 … warm_steps        imitate random legal programs: the form of a program, not what solves which problem
     every search_every steps   a round: search problems of the curriculum, with the policy as the prior
