@@ -363,7 +363,7 @@ def _print_outcome(console: Console, history: History, seconds: float) -> None:
     console.print()
     console.print(table)
     console.print(
-        f"\nAfter the warm start: {scores[0]:.0%} of {asked} unseen sums correct.  After GRPO: [bold]{scores[-1]:.0%}[/bold].\n"
+        f"\nWarm start: {scores[0]:.0%} of {asked} unseen sums correct.  After GRPO: [bold]{scores[-1]:.0%}[/bold].\n"
         f"Greedy answers; {seconds:.0f} s in total, on one core.\n",
         highlight=False,
     )
