@@ -40,6 +40,32 @@ def test_whatever_blocks_are_made_of_they_are_sound(seed: int) -> None:
         assert all(found.sound for found in verdicts.values()), block
 
 
+def looping() -> Net:
+    """After "alone" the case goes round between p and q: "finish" also needs r, which only "both" marks."""
+    places = {name: 1 << number for number, name in enumerate(("start", "end", "p", "q", "r"))}
+
+    def step(name: str, takes: str, puts: str) -> NetTransition:
+        return NetTransition(name, name, *(sum(places[p] for p in side.split()) for side in (takes, puts)))
+
+    steps = (
+        step("alone", "start", "p"), step("both", "start", "p r"), step("round", "p", "q"), step("back", "q", "p"),
+        step("finish", "p r", "end"),
+    )  # fmt: skip
+    return Net(tuple(places), steps)
+
+
+def test_a_net_that_loops_without_a_deadlock_is_unsound() -> None:
+    found = search(looping(), 100)
+    assert (found.rule, found.steps) == ("no way to complete", (0,))
+    assert found.explanation == "with tokens at p, the case can go on forever but never end"
+
+
+def test_a_loop_that_reduction_removes_is_still_explained_as_a_loop() -> None:
+    found = check_soundness(looping())
+    assert (found.verdict, found.rule, found.trace) == ("unsound", "no way to complete", ("alone",))
+    assert found.explanation == "with tokens at p, the case can go on forever but never end"
+
+
 def broken(net: Net, rng: random.Random) -> Net:
     """The net with one place of one step changed (taken, put or cleared), a step dropped, or a step added."""
     steps, place = list(net.transitions), 1 << rng.randrange(len(net.places))

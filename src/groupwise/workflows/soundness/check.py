@@ -60,21 +60,24 @@ class SearchFinding:
     markings: int
 
 
-def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) -> SearchFinding:
+def search(
+    net: Net, bound: int, may: Callable[[int, int], bool] | None = None, start: int | None = None
+) -> SearchFinding:
     """Visit every reachable marking, breadth first, up to the first that is unsafe or improper.
 
     `may(step, marking)` can forbid a step. The search stops after `bound` markings, or twenty times as many steps.
     """
+    start = net.start if start is None else start
     # The steps by the lowest place they take from, so that each marking looks at few of them.
     by_place: list[list[tuple[int, NetTransition]]] = [[] for _ in net.places]
     for number, step in enumerate(net.transitions):
         by_place[(step.takes & -step.takes).bit_length() - 1].append((number, step))
-    came_from: dict[int, tuple[int, int]] = {net.start: (-1, -1)}
+    came_from: dict[int, tuple[int, int]] = {start: (-1, -1)}
     leads: dict[int, list[int]] = {}
-    queue = deque([net.start])
+    queue = deque([start])
     fired = firings = 0  # a bit mask of the steps that happened, and how often any did
 
-    def found(rule: str, explanation: str, marking: int = net.start, *more: int) -> SearchFinding:
+    def found(rule: str, explanation: str, marking: int = start, *more: int) -> SearchFinding:
         return SearchFinding(rule, explanation, (*_way(came_from, marking), *more), fired, len(came_from))
 
     while queue:
@@ -105,7 +108,7 @@ def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) 
     lost = _lost(net, leads)
     if lost is None:
         return found("", "")
-    words = "the case can go on for ever but never end" if leads[lost] else "the case is stuck"
+    words = "the case can go on forever but never end" if leads[lost] else "the case is stuck"
     return found("no way to complete", f"with tokens at {', '.join(net.marking(lost))}, {words}", lost)
 
 
@@ -122,7 +125,7 @@ def _lost(net: Net, leads: dict[int, list[int]]) -> int | None:
                 able.add(earlier)
                 stack.append(earlier)
     lost = [marking for marking in leads if marking not in able]
-    return next((marking for marking in lost if not leads[marking]), lost[-1] if lost else None)
+    return next((marking for marking in lost if not leads[marking]), lost[0] if lost else None)
 
 
 def _way(came_from: dict[int, tuple[int, int]], marking: int) -> list[int]:
@@ -237,8 +240,22 @@ def _checked(net: Net, joins: tuple[OrJoin, ...], bound: int) -> Soundness:
     # Some step never happened: a dead task, unless other ways to do the same did.
     if not found.rule and found.happened.bit_count() < len(rest.transitions):
         return _dead(net, less, found) or Soundness("sound", markings=found.markings)
-    names = (net.transitions[number].name for step in found.steps for number in less.row(step))
-    return Soundness(verdict, found.rule, found.explanation, tuple(filter(None, names)), found.markings)
+    steps = tuple(number for step in found.steps for number in less.row(step))
+    words = found.explanation
+    if found.rule == "no way to complete":
+        # Reduction drops steps that go in circles: only the original net can tell a loop from a deadlock.
+        seen = search(net, CALL_BOUND, OrJoinWait(net, joins) if joins else None, _after(net, steps))
+        if seen.rule == found.rule:
+            steps, words = (*steps, *seen.steps), seen.explanation
+    names = filter(None, (net.transitions[number].name for number in steps))
+    return Soundness(verdict, found.rule, words, tuple(names), found.markings)
+
+
+def _after(net: Net, steps: Iterable[int]) -> int:
+    marking = net.start
+    for step in (net.transitions[number] for number in steps):
+        marking = marking & ~step.takes & ~step.clears | step.puts
+    return marking
 
 
 def _dead(net: Net, less: Reduced, found: SearchFinding) -> Soundness | None:
