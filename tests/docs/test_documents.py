@@ -48,6 +48,24 @@ def test_the_python_of_the_readme_runs(
     assert "-1.4142" in out
 
 
+def test_every_figure_of_the_readme_stands_on_a_page_it_links_to_with_a_command() -> None:
+    readme = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text("utf8"), flags=re.DOTALL)
+    checked = 0
+    for passage in re.split(r"\n\n|\n(?=\|)", readme):
+        pages = [(ROOT / name).read_text("utf8") for name in re.findall(r"\((docs/\w+\.md)", passage)]
+        for figure in figures(re.sub(r"\([^)]*\.md[^)]*\)", "", passage)) if pages else ():
+            checked += 1
+            assert any(figure in figures(page) and re.search(r"`(python |groupwise )", page) for page in pages), (
+                f"{figure} in {passage!r}"
+            )
+    assert checked > 20
+
+
+def figures(text: str) -> set[str]:
+    """The numbers of a text, as they are written; those inside words, such as Stable-Baselines3, are left out."""
+    return set(re.findall(r"(?<![\w.−-])\d+(?:[.,/]\d+)*(?:e-\d+)?", text))
+
+
 @pytest.mark.parametrize("page", ["grouping.md", "papers.md"])
 def test_the_python_of_the_pages_on_control_runs(page: str) -> None:
     code = blocks(ROOT / "docs" / page, "python")
