@@ -106,7 +106,7 @@ def test_without_requirements_it_says_what_is_missing(
 ) -> None:
     assert run([command, str(plain)]) == 2
     error = capsys.readouterr().err
-    assert f"has no durations, pools and demand, which {what} needs" in error
+    assert f"has no durations, pools or demand, which {what} needs" in error
     assert "--requirements FILE" in error
 
 

@@ -58,7 +58,7 @@ def test_two_settings_are_trained_and_compared(
     [
         ([], "no settings file was given"),
         (["one"], "'one' has nothing to be compared with"),
-        (["one", "two", "--threshold", "high"], "--threshold 'high' is not TASK=NUMBER"),
+        (["one", "two", "--threshold", "high"], "--threshold 'high' must be TASK=NUMBER"),
         (["one", "two", "--ablation", "outcome-grouping"], "has its own settings"),
         (["--ablation", "nonsense"], "--ablation 'nonsense' is not known"),
         (["one", "two", "--set", "run.eval_steps=0"], "never evaluated"),

@@ -63,7 +63,7 @@ def test_every_figure_of_the_readme_stands_on_a_page_it_links_to_with_a_command(
 
 def figures(text: str) -> set[str]:
     """The numbers of a text, as they are written; those inside words, such as Stable-Baselines3, are left out."""
-    return set(re.findall(r"(?<![\w.−-])\d+(?:[.,/]\d+)*(?:e-\d+)?", text))
+    return set(re.findall(r"(?<![\w.−-])\d+(?:[.,/]\d+)*(?:e-\d+)?%?", text))
 
 
 @pytest.mark.parametrize("page", ["grouping.md", "papers.md"])

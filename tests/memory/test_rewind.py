@@ -105,7 +105,7 @@ def test_a_rewind_to_now_or_later_changes_nothing(open_memory: Callable[..., Mem
 def test_generations_do_not_go_back_without_a_rewind(memory: MemorySystem) -> None:
     with memory.generation(5):
         pass
-    words = r"is already at generation 5, after 4\nCall rewind\(4\) first"
+    words = r"is already at generation 5, later than 4\nCall rewind\(4\) first"
     with pytest.raises(ConfigError, match=words), memory.generation(4):
         pass
 

@@ -80,7 +80,7 @@ def weighted(weights: Weights, words: Words) -> Weights:
         if name not in changed or not 0 <= value < float("inf"):
             known = ", ".join(changed)
             raise ConfigError(
-                f"--weight {word!r} is not NAME=NUMBER with a number of at least 0", hint=f"Names: {known}."
+                f"--weight {word!r} must be NAME=NUMBER, with a number of at least 0", hint=f"Names: {known}."
             )
         changed[name] = value
     return Weights(**changed)

@@ -133,7 +133,7 @@ def thresholds(words: Sequence[str]) -> Mapping[str, float]:
         except ValueError:
             task = ""
         if not task:
-            raise ConfigError(f"--threshold {word!r} is not TASK=NUMBER", hint="For example CartPole-v1=475.")
+            raise ConfigError(f"--threshold {word!r} must be TASK=NUMBER", hint="For example CartPole-v1=475.")
     return found
 
 

@@ -189,7 +189,7 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
     if suffix in (".csv", ".xes"):
         wrong = [word for word in column if "=" not in word]
         if wrong:
-            raise ConfigError(f"--column {wrong[0]!r} is not NAME=COLUMN", hint="For example --column case=Order.")
+            raise ConfigError(f"--column {wrong[0]!r} must be NAME=COLUMN", hint="For example --column case=Order.")
         columns = dict(word.split("=", 1) for word in column)
         estimate = requirements_from_log(source, columns=columns, support=support)
         return estimate.requirements, list(estimate.notes)

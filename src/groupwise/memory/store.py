@@ -120,7 +120,7 @@ class Store:
         """One transaction whose writes carry `seq`, which never decreases except by `rewind`."""
         seq = index(seq)
         if seq < self.now:
-            message = f"{self.path} is already at generation {self.now}, after {seq}"
+            message = f"{self.path} is already at generation {self.now}, later than {seq}"
             raise ConfigError(message, hint=f"Call rewind({seq}) first to discard what came later.")
         with self.transaction() as link:
             link.execute("UPDATE clock SET now = ?", (seq,))

@@ -51,7 +51,7 @@ def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
     parts = np.split(mask, np.cumsum(space.counts)[:-1], axis=1) if isinstance(space, MultiDiscrete) else [mask]
     if not all(part.any(axis=1).all() for part in parts):
         rule = "action_mask() must allow every copy some action"
-        raise broken(env, rule, mask, "A copy that has ended may be allowed all.")
+        raise broken(env, rule, mask, "Allow all actions for a copy that has ended.")
     return mask
 
 

@@ -44,7 +44,7 @@ class Opened:
         """The requirements; an error if there are none, because `what` needs them."""
         if self.requirements is None:
             raise ConfigError(
-                f"{self.path} has no durations, pools and demand, which {what} needs",
+                f"{self.path} has no durations, pools or demand, which {what} needs",
                 hint="Add --requirements FILE (in Python: requirements=…).",
                 field="requirements",
             )

@@ -110,7 +110,7 @@ def test_what_is_left_out_is_told_by_the_sentences_that_say_most() -> None:
     assert extract(middle, 1) == "user: The serial number is XK-99."
     messages = [*LONG[:3], *middle * 3, *LONG[-5:]]
     summary = next(m["content"] for m in squeeze(messages, 280, recent=2) if m.get("name") == SUMMARY)
-    assert summary.startswith("[12 earlier messages, in short:]\n")
+    assert summary.startswith("[Summary of 12 messages:]\n")
     assert "XK-99" in summary
 
 

@@ -54,7 +54,7 @@ class CompressionPlan:
 
     def _summary(self, about: str) -> Message:
         count = sum(len(block) for block in self.left)
-        content = f"[{count} earlier messages, in short:]\n{about}" if about else f"[{count} earlier messages left out]"
+        content = f"[Summary of {count} messages:]\n{about}" if about else f"[{count} earlier messages left out]"
         return {"role": "system", "name": SUMMARY, "content": content}
 
 

@@ -166,7 +166,7 @@ class RulerRewardFunction(RewardFunction):
         if tokens > self.max_prompt_tokens:
             size = f"about {tokens} tokens; the limit is {self.max_prompt_tokens}"
             message = f"judging {len(asked.names)} attempts would take {size}"
-            hint = "Raise max_prompt_tokens if the judge can read that much, or use smaller groups or attempts."
+            hint = "Raise max_prompt_tokens if the judge can read that much, or use smaller groups or shorter attempts."
             raise EndpointError("too_long", message, hint=hint, again=False, ill=False)
 
     def metrics(self) -> Metrics:
