@@ -4,9 +4,9 @@ In the order data flows:
 
     objectives        several objectives of an attempt → one number
     advantages        rewards of a group → advantages of attempts, or of the turns of a conversation
-    returns_and_gae   rewards over time → returns, GAE, return-to-go within a group; the critic's loss
+    returns_and_gae   rewards over time → returns, GAE, return-to-go within a group
     tokens            logits → log-probabilities and entropies of tokens; masks that select tokens
-    losses            log-probabilities and advantages → the policy loss (open this first)
+    losses            log-probabilities and advantages → the policy loss (open this first); the critic's loss
       surrogates      what one token contributes, one function per family of objectives
       divergence      KL to a reference and its coefficient, the entropy bonus
     shapes            checks that open every function
@@ -24,7 +24,7 @@ from groupwise.core.advantages import (
 from groupwise.core.divergence import ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
 from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
 from groupwise.core.grouping.weighting import group_sizes, make_weighting
-from groupwise.core.losses import LOSSES, LossRule, PolicyLoss, loss_denominator, loss_rule, policy_loss
+from groupwise.core.losses import LOSSES, LossRule, PolicyLoss, loss_denominator, loss_rule, policy_loss, value_loss
 from groupwise.core.objectives import mean_square_by_level, zscore
 from groupwise.core.returns_and_gae import (
     Gae,
@@ -32,7 +32,6 @@ from groupwise.core.returns_and_gae import (
     explained_variance,
     gae,
     group_return_to_go,
-    value_loss,
 )
 from groupwise.core.tokens import (
     masked_mean,

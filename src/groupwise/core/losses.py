@@ -215,3 +215,44 @@ def _aggregate(per_token: Tensor, inside: Tensor, weights: Tensor | None, aggreg
     if aggregation == "mean_of_means":
         per_token = per_token / row_lengths(inside)
     return per_token.sum()
+
+
+def value_loss(
+    values: Tensor,
+    returns: Tensor,
+    mask: Tensor,
+    *,
+    denominator: float | Tensor,
+    old_values: Tensor | None = None,
+    value_clip: float | None = None,
+) -> Tensor:
+    """Half the squared error of the critic, optionally clipped around its values when sampling, as in PPO.
+
+    L = ½ Σ mask · max((V − R)², (V_old + clip(V − V_old, −ε, ε) − R)²) / denominator.
+    The squared error is that of "Proximal Policy Optimization" (arXiv 1707.06347), equation 9; the clip is
+    not in the paper but in its authors' code.
+
+    Args:
+      values: V, [B, T], differentiable.
+      returns: R, [B, T]. No gradient passes.
+      mask: [B, T], the steps that count.
+      denominator: what the sum is divided by, the same for all micro-batches of a batch.
+      old_values: V_old, [B, T], from when the steps were sampled; required if `value_clip` is given.
+      value_clip: ε, or None for the plain squared error.
+
+    Returns:
+      A scalar.
+    """
+    check_rank("values", values, 2)
+    for name, tensor in (("returns", returns), ("mask", mask), ("old_values", old_values)):
+        check_shape(name, tensor, tuple(values.shape))
+    check_positive("denominator", denominator)
+    inside = mask.bool()
+    error = torch.where(inside, values - returns.detach(), 0).square()
+    if value_clip is not None:
+        if old_values is None:
+            raise ValueError(f"value_clip is {value_clip} but there are no old_values to clip around")
+        old = old_values.detach()
+        near = old + (values - old).clamp(-value_clip, value_clip)
+        error = torch.maximum(error, torch.where(inside, near - returns.detach(), 0).square())
+    return 0.5 * error.sum() / denominator
