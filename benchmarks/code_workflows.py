@@ -48,7 +48,7 @@ from groupwise.programs.learning.product import build
 from groupwise.programs.learning.rollout import held_out, prompt_ids
 from groupwise.programs.problems import FAMILIES
 from groupwise.programs.search.program_search import Prior, Uniform, explore
-from groupwise.programs.search.tree import SearchSettings
+from groupwise.programs.search.search_settings import SearchSettings
 from groupwise.training.folder import create_run, inspect_run, read_config
 from groupwise.training.session import execute
 from groupwise.training.token_attempts import answer_text, sampling_seed

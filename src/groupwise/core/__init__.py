@@ -26,13 +26,7 @@ from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseli
 from groupwise.core.grouping.weighting import group_sizes, make_weighting
 from groupwise.core.losses import LOSSES, LossRule, PolicyLoss, loss_denominator, loss_rule, policy_loss, value_loss
 from groupwise.core.objectives import mean_square_by_level, zscore
-from groupwise.core.returns_and_gae import (
-    Gae,
-    discounted_returns,
-    explained_variance,
-    gae,
-    group_return_to_go,
-)
+from groupwise.core.returns_and_gae import Gae, discounted_returns, explained_variance, gae, group_return_to_go
 from groupwise.core.tokens import (
     masked_mean,
     off_policy_mask,

@@ -1,4 +1,4 @@
-"""Rewards over time: discounted returns, GAE, return-to-go within a group, and the loss of a critic.
+"""Rewards over time: discounted returns, GAE, and return-to-go within a group.
 
 Every function ignores a step outside the mask: its reward does not count and no time passes there.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from groupwise.core.shapes import check_positive, check_rank, check_shape
+from groupwise.core.shapes import check_rank, check_shape
 
 # Below this power of gamma, scaled rewards come near the smallest float64 (2e-308) and lose digits.
 _SMALLEST_POWER = 1e-200

@@ -7,7 +7,6 @@ In the order data flows:
     adapters       LoRA through PEFT
     loading        a name → model and tokenizer, ready to use (open this first)
     engine/        prompts → sampled tokens with their log-probabilities
-    token_text     tokens → the text a reader sees
     batch_layout   padded rows → rows without padding, shared prompts once
     cpu_layers     a faster pass through the layers when training on a CPU
     logprobs       hidden states → log-probabilities and entropies, chunk by chunk

@@ -30,7 +30,8 @@ from groupwise.programs.search.program_search import (
     record_as_json,
     shares,
 )
-from groupwise.programs.search.tree import SearchSettings, SearchTree
+from groupwise.programs.search.search_settings import SearchSettings
+from groupwise.programs.search.tree import SearchTree
 from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
 from groupwise.reporting.command_options import RUNS, Common, RunsDir, answer
 from groupwise.reporting.text import printable

@@ -16,7 +16,7 @@ and behind the routes:
     job_settings.py  from a request to the settings of a run
     supervisor.py    the thread that starts each job's process and records how it ends
     runs.py          run folders as the API shows them; event_stream.py reads and streams their logs
-    websocket_client.py  one client of the live page: what it may say, and what it is sent
+    websocket_connection.py  one client of the live page: what it may say, and what it is sent
     chat_models.py, designs.py   chat and workflows, in worker processes behind sidecar.py
     metrics.py       what the service counts about itself
 """

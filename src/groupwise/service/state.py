@@ -22,7 +22,7 @@ from groupwise.service.schemas import ChatRequest
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
-from groupwise.service.websocket_client import LiveClient, Topics
+from groupwise.service.websocket_connection import LiveClient, Topics
 
 STATUS_FRESH = 0.1  # seconds a result stays valid
 MOST = 1000

@@ -1,10 +1,11 @@
-"""What a language model wrote, as attempts and rows of tokens: shared by all products whose policy writes.
+"""What a language model wrote, as attempts, rows of tokens and their texts: shared by all products whose policy writes.
 
 Column t of an attempt is the token at t, prompt included; the mask is true at the tokens the model sampled. Token ids
 are kept as sampled and never made again from text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,42 @@ import torch
 
 from groupwise.language.engine import Sampled
 from groupwise.language.policy import LanguagePolicy
-from groupwise.language.token_text import is_special, token_texts
 from groupwise.training.batch_source import BatchRows
 from groupwise.training.estimators import Attempts, padded
 from groupwise.types import Array, Batch, End, Task, Trajectory
+
+# How SentencePiece writes the space before a word, which decoding a single token drops.
+WORD = "▁"
+
+
+def token_texts(tokenizer: Any, ids: Iterable[int]) -> tuple[str, ...]:
+    """The text of each token on its own. Part of a character is shown as �, a special token by its name."""
+    known = _known(tokenizer)[0]
+    return tuple(known[token] if token in known else _learn(tokenizer, known, token) for token in map(int, ids))
+
+
+@lru_cache(maxsize=4)
+def _known(tokenizer: Any) -> tuple[dict[int, str], dict[int, bool]]:
+    """The texts of tokens seen so far, and whether they are special."""
+    return {}, {}
+
+
+def _learn(tokenizer: Any, known: dict[int, str], token: int) -> str:
+    text = str(tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    written = tokenizer.convert_ids_to_tokens(token)
+    if isinstance(written, str) and written.startswith(WORD) and not text.startswith(" "):
+        text = f" {text}"
+    known[token] = text
+    return text
+
+
+def is_special(tokenizer: Any, token: int) -> bool:
+    """Whether a token has no text."""
+    known = _known(tokenizer)[1]
+    if token not in known:
+        known[token] = not tokenizer.decode([token], skip_special_tokens=True)
+    return known[token]
+
 
 ENDS = {"stop": End.FINISHED, "length": End.TRUNCATED, "context": End.TRUNCATED, "cancelled": End.CANCELLED}
 Row = tuple[Array, Array]

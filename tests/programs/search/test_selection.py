@@ -8,7 +8,8 @@ import pytest
 
 from groupwise.programs.search import Domain, Judged, SearchSettings, search
 from groupwise.programs.search.mcts import chances
-from groupwise.programs.search.tree import SearchTree, TreeEdge, TreeNode, VisitTally, itself
+from groupwise.programs.search.search_settings import itself
+from groupwise.programs.search.tree import SearchTree, TreeEdge, TreeNode, VisitTally
 
 
 def tree_of(node: TreeNode, **settings: float) -> SearchTree:

@@ -28,10 +28,9 @@ from groupwise.agents.environments.contract import Listed, Reply, Scenarios
 from groupwise.agents.openai.requests import read_message
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Sampled
-from groupwise.language.token_text import token_texts
 from groupwise.training.batch_source import BatchRows, Collate
 from groupwise.training.estimators import Attempts, padded
-from groupwise.training.token_attempts import rows_of_tokens
+from groupwise.training.token_attempts import rows_of_tokens, token_texts
 from groupwise.types import End, Failure, Message, Score, Task, Trajectory
 
 # Accepted so that agents written for OpenAI run unchanged, but without effect: the run decides how to sample.

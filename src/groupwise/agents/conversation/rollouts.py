@@ -16,7 +16,7 @@ from groupwise.agents.environments.contract import Environment, Observation, Sce
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained
 from groupwise.language.engine import Engine, Sampled, SamplingParams
-from groupwise.language.token_text import token_texts
+from groupwise.training.token_attempts import token_texts
 from groupwise.types import End, Failure, Group, Message, Task, Trajectory
 
 

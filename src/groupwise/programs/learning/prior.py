@@ -22,7 +22,7 @@ from groupwise.programs.language.grammar import legal_lines
 from groupwise.programs.language.program import CodeProblem
 from groupwise.programs.learning.model import line_text, load_policy, prompt_of
 from groupwise.programs.search.program_search import Prior
-from groupwise.programs.search.tree import SearchSettings
+from groupwise.programs.search.search_settings import SearchSettings
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.estimators import padded
 

@@ -35,7 +35,8 @@ from groupwise.programs.learning.rollout import (
 )
 from groupwise.programs.search.mcts import search
 from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
-from groupwise.programs.search.tree import Judged, SearchTree
+from groupwise.programs.search.search_settings import Judged
+from groupwise.programs.search.tree import SearchTree
 from groupwise.training.batch_source import GroupSource
 from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts

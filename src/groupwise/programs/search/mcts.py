@@ -32,18 +32,8 @@ from random import Random
 from typing import Any
 
 from groupwise.errors import ConfigError, ContractError
-from groupwise.programs.search.tree import (
-    ActionDraw,
-    Domain,
-    EvaluationRecord,
-    Judged,
-    SearchSettings,
-    SearchTree,
-    State,
-    TreeEdge,
-    TreeNode,
-    TreeStep,
-)
+from groupwise.programs.search.search_settings import Domain, Judged, SearchSettings, State
+from groupwise.programs.search.tree import ActionDraw, EvaluationRecord, SearchTree, TreeEdge, TreeNode, TreeStep
 
 Traits = Callable[[str], Sequence[str]]
 # Observations that the estimate from further up counts for.

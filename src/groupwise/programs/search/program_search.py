@@ -24,15 +24,8 @@ from groupwise.programs.language.parser import Program, parse
 from groupwise.programs.language.program import PARAMETERS, CodeProblem, Split
 from groupwise.programs.problems import LEVELS, generate
 from groupwise.programs.search.mcts import Watch, plant, search
-from groupwise.programs.search.tree import (
-    Domain,
-    EvaluationRecord,
-    Judged,
-    SearchSettings,
-    SearchTree,
-    load_tree,
-    save_tree,
-)
+from groupwise.programs.search.search_settings import Domain, Judged, SearchSettings
+from groupwise.programs.search.tree import EvaluationRecord, SearchTree, load_tree, save_tree
 
 Lines = Sequence[tuple[str, float]]
 

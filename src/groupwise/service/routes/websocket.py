@@ -12,7 +12,7 @@ from groupwise.service.routes.jobs import job_view
 from groupwise.service.routes.system import snapshot
 from groupwise.service.runs import facts
 from groupwise.service.state import ServiceState
-from groupwise.service.websocket_client import TOO_MANY, LiveClient
+from groupwise.service.websocket_connection import TOO_MANY, LiveClient
 
 logger = logging.getLogger(__name__)
 router = APIRouter()
