@@ -12,7 +12,7 @@ import pytest
 
 import groupwise.files as files
 from groupwise.errors import StorageError
-from groupwise.files import disk, is_locked, lock_file, lock_note, whole_folder, write_atomic
+from groupwise.files import disk, is_locked, lock_file, lock_note, whole_folder, write_atomic, write_output
 
 
 def test_a_lock_is_refused_to_a_second_holder_until_it_is_released(tmp_path: Path) -> None:
@@ -87,3 +87,38 @@ def test_a_file_or_folder_that_cannot_be_written_stays_as_it_was(tmp_path: Path)
     with pytest.raises(StorageError):
         write_atomic(file, b"new")
     assert file.read_bytes() == b"old"
+
+
+def test_output_replaces_a_file_in_one_step_and_follows_links(tmp_path: Path) -> None:
+    file = tmp_path / "sub" / "out.txt"
+    write_output(file, "old")
+    link = tmp_path / "link.txt"
+    link.symlink_to(file)
+    before = file.stat().st_ino
+    write_output(link, b"new")
+    assert file.read_text() == "new"
+    assert file.stat().st_ino != before, "it was written in place"
+    assert link.is_symlink()
+
+
+def test_output_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "out.txt"
+    file.write_text("old")
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from groupwise.files import write_output;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "write_output(Path(sys.argv[1]), b'x' * 5000)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False)
+    assert "StorageError" in done.stderr
+    assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_output_goes_into_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_output(pipe, "said")
+    assert os.read(reader, 100) == b"said"
+    os.close(reader)

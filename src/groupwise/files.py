@@ -1,6 +1,7 @@
 """Files that are written completely or not at all, the one file lock, and one translation of disk errors.
 
 write_atomic, whole_folder    replace a file or a folder in one step
+write_output                  the same for a file that the user named, which may be a pipe
 open_regular, read_small      read without hanging on a pipe or swallowing a huge file
 lock_file, is_locked          one process owns a file, and says so inside it
 disk                          any `OSError` becomes a `StorageError` with a remedy
@@ -16,8 +17,9 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from groupwise.errors import StorageError
 
@@ -54,7 +56,7 @@ def disk(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot write {path}: {reason}", hint=hint, field=str(path)) from error
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file for reading. A folder, or a pipe that nobody may ever write to, raises `OSError` at once."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -89,6 +91,20 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
         if durable:
             # The rename itself is only on disk once the folder is.
             sync_folder(path.parent)
+
+
+def write_output(path: Path, content: bytes | str) -> None:
+    """Write a file where the user wants it: an existing one is replaced in one step, links are followed.
+
+    A pipe or a device, which nothing can replace, is written to.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+        else:
+            write_atomic(path.resolve(), data, durable=False)
 
 
 @contextmanager

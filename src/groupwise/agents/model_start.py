@@ -22,7 +22,7 @@ import torch
 from groupwise.agents.settings import SAMPLING
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, RunError, RunNotFound
-from groupwise.files import whole_folder, write_atomic
+from groupwise.files import read_small, whole_folder, write_atomic
 from groupwise.language.adapters import Lora
 from groupwise.language.loading import LanguageModel, load_model, merged, prepare, save_model
 from groupwise.language.model_lookup import Fingerprint, ModelLocation, find_model, fingerprint, is_model
@@ -146,7 +146,7 @@ def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConf
         _insist_on_same_start(path, cfg, learning)
     if not (path / KEPT).is_dir():
         return cfg
-    origin = json.loads((path / KEPT / ORIGIN).read_text())["model_name"]
+    origin = json.loads(read_small(path / KEPT / ORIGIN))["model_name"]
     if _name(cfg) != origin:
         raise _another(path, _name(cfg), f"that was {origin}")
     return cfg.replace(model_name=str((path / KEPT).resolve()))
@@ -165,7 +165,7 @@ def _keep_start(path: Path, cfg: TrainingConfig) -> None:
 
 def _insist_on_same_start(path: Path, cfg: TrainingConfig, learning: bool) -> None:
     """Compare the model with the fingerprint that the run kept."""
-    then: Fingerprint = json.loads((path / RECORD).read_text())
+    then: Fingerprint = json.loads(read_small(path / RECORD))
     now = fingerprint(find_model(_name(cfg), cfg.run.seed))
     # The first weights matter under an adapter. A run that trains all weights only needs them to go on learning, as
     # its reference or because it has no checkpoint yet.

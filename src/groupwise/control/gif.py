@@ -1,5 +1,6 @@
 """A greedy episode as a GIF: Gymnasium draws every state, Pillow joins the frames."""
 
+import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from PIL import Image
 from groupwise.control.environments import OWN, GymnasiumEnvironment, import_gymnasium, make
 from groupwise.control.multitask import MultiTask
 from groupwise.errors import ConfigError, MissingExtra
+from groupwise.files import write_output
 from groupwise.rollout.contract import action_mask_of
 from groupwise.rollout.episodes import Greedy
 from groupwise.types import Array, VectorEnvironment
@@ -54,9 +56,10 @@ def write_gif(policy: Greedy, environment: VectorEnvironment | str, path: Path |
         pictures.append(shoot())
     stride = -(-len(pictures) // MOST_FRAMES)
     shown = [small(picture) for picture in [*pictures[:-1:stride], pictures[-1]]]
-    target.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
     duration = max(SHORTEST_MS, round(1000 / fps))
-    shown[0].save(target, save_all=True, append_images=shown[1:], duration=duration, loop=0)
+    shown[0].save(content, "GIF", save_all=True, append_images=shown[1:], duration=duration, loop=0)
+    write_output(target, content.getvalue())
     return Film(target, total, length, len(shown))
 
 

@@ -19,7 +19,9 @@ from groupwise.designer.memory import MEMORY_FILE, open_memory
 from groupwise.designer.outcome import Generation
 from groupwise.designer.report import design_page, show
 from groupwise.designer.text_requirements import requirements_from_text
-from groupwise.errors import ConfigError, StorageError
+from groupwise.errors import ConfigError
+from groupwise.files import write_output
+from groupwise.readers import decoded, read_bytes
 from groupwise.reporting.command_options import Common, answer, patiently, say
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.workflows.document import document_of
@@ -65,7 +67,7 @@ def design(
         found = design_for(asked, watch, lambda: flag.raised)
     notes = [*found.notes, *(found.details if common.debug else ()), *written(found, out)]
     if report is not None:
-        save(report, design_page(found))
+        write_output(report, design_page(found))
     if common.json:
         answer({**found.as_dict(), "written": [str(path) for path in out], "notes": notes})
     else:
@@ -78,19 +80,8 @@ def written(found: DesignReport, out: Files) -> list[str]:
     document = document_of(found.design, found.requirements)
     notes: list[str] = []
     for path in out:
-        try:
-            notes += write_workflow(document, path)
-        except OSError as error:
-            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+        notes += write_workflow(document, path)
     return notes
-
-
-def save(path: Path, page: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf8")
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 @contextmanager
@@ -168,10 +159,7 @@ def requirements(
     conflicts = [str(conflict) for conflict in contradictions(found)]
     best, chain = best_cycle_time(found)
     if out is not None:
-        try:
-            out.write_text(_text(found, out), encoding="utf8")
-        except OSError as error:
-            raise StorageError(f"{out} cannot be written: {error.strerror}") from error
+        write_output(out, _text(found, out))
     if common.json:
         facts = {"contradictions": conflicts, "notes": notes, "best_cycle_time": best, "chain": chain}
         answer({"source": str(source), **facts, "requirements": found.model_dump(mode="json")})
@@ -195,9 +183,9 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
         return estimate.requirements, list(estimate.notes)
     if suffix in (".txt", ".md"):
         try:
-            text = source.read_text(encoding="utf8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{source} cannot be read: {error}") from error
+            text = decoded(read_bytes(source))
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error.message}", hint=error.hint) from None
         return requirements_from_text(text, model), []
     if suffix in (".yaml", ".yml", ".json"):
         return read_requirements(source), []

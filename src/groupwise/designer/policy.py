@@ -18,6 +18,7 @@ from groupwise.config import TrainingConfig
 from groupwise.designer.features import NUMBERS, RELATIONS, SCHEMA_HASH
 from groupwise.designer.problem import CANDIDATES, FEATURES, HEADS, Head
 from groupwise.errors import ConfigError
+from groupwise.files import open_regular, write_output
 from groupwise.types import Evaluation, Tensors
 
 WIDTH, HIDDEN, LAYERS, ATTENTION_HEADS = 64, 32, 3, 4
@@ -149,9 +150,10 @@ def _chosen(logits: Tensor, legal: Tensor, choices: Tensor) -> tuple[Tensor, Ten
 
 def save_weights(state: Mapping[str, Any], path: Path, schema: str, facts: Mapping[str, str] | None = None) -> None:
     """Write weights with the hash of their features and other facts."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    save_file({name: value.contiguous() for name, value in state.items()}, path, {**(facts or {}), "schema": schema})
+    tensors = {name: value.contiguous() for name, value in state.items()}
+    write_output(path, save(tensors, {**(facts or {}), "schema": schema}))
 
 
 def load_weights(path: Path, schema: str, script: str) -> dict[str, Any]:
@@ -172,6 +174,7 @@ def read_facts(path: Path) -> dict[str, str]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        open_regular(path).close()
         with safe_open(path, "pt") as opened:
             return dict(opened.metadata() or {})
     except (OSError, SafetensorError) as error:
@@ -185,7 +188,12 @@ def save_policy(policy: GraphPolicy, path: str | Path, facts: Mapping[str, str] 
 def load_policy(path: str | Path = PRETRAINED) -> GraphPolicy:
     """The policy in a file, or the one that ships with the package."""
     policy = GraphPolicy()
-    policy.load_state_dict(load_weights(_place(path), SCHEMA_HASH, "benchmarks/train_designer.py"))
+    weights = load_weights(_place(path), SCHEMA_HASH, "benchmarks/train_designer.py")
+    try:
+        policy.load_state_dict(weights)
+    except RuntimeError as error:
+        said = str(error).splitlines()[-1].strip()
+        raise ConfigError(f"{path} is not a policy of the designer: {said:.300}") from error
     return policy.eval()
 
 

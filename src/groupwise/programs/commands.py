@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.errors import ConfigError
-from groupwise.files import disk
+from groupwise.files import write_output
 from groupwise.programs.language.program import CodeProblem, Split
 from groupwise.programs.problems import FAMILIES, OFFLINE
 from groupwise.programs.problems.user_problems import problem_named
@@ -87,9 +87,9 @@ def solve(
     written = [path for path in (out, picture, tree) if path is not None]
     best = grown.best
     if out is not None and best is not None:
-        save(out, program_text(asked, best))
+        write_output(out, program_text(asked, best))
     if picture is not None:
-        save(picture, tree_svg(grown, title(asked, grown)))
+        write_output(picture, tree_svg(grown, title(asked, grown)))
     if common.json:
         answer({**as_json(asked, grown), "seconds": seconds, "written": [str(path) for path in written]})
     else:
@@ -139,12 +139,6 @@ def as_json(problem: CodeProblem, tree: SearchTree) -> dict[str, Any]:
         "experience": tree.experience(),
         "tree": asdict(outline(tree)),
     }
-
-
-def save(path: Path, text: str) -> None:
-    with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf8")
 
 
 @contextmanager

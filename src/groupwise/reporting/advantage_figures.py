@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.files import write_output
 from groupwise.reporting.canvas import BLUE, INK, MANY, MUTED, ORANGE, label_ends, stacked_axes
 from groupwise.reporting.comparison_figures import finish_axes
 from groupwise.reporting.figures import Picture, csv_text
@@ -50,10 +52,10 @@ class Moment:
         return [row[alive] for row, alive in zip(self.rewards[chosen], self.alive[chosen], strict=True)]
 
     def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
-        with path.open("wb") as file:
-            np.savez_compressed(file, **arrays)
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)
+        write_output(path, content.getvalue())
 
     @classmethod
     def read(cls, path: Path) -> Moment:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError
-from groupwise.files import disk
+from groupwise.files import write_output
 from groupwise.reporting import canvas
 from groupwise.reporting.charts import GROUPS_ONLY, HEALTH, PHASES, SUPERVISED, Chart, Panel
 from groupwise.reporting.history import History, Series
@@ -293,10 +293,7 @@ def plot_runs(run_dirs: Sequence[Path], metric: str, out: Path) -> Path:
         runs = ", ".join(short(history.run, 40) for history in histories)
         message = f"there are no values of {metric!r} in {runs}"
         raise ConfigError(message, field="metric", hint=_near(metric, histories))
-    content = canvas.render(lambda width: _draw_runs(shown, metric, width), 8.0, kind)
-    with disk(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_bytes(content)
+    write_output(out, canvas.render(lambda width: _draw_runs(shown, metric, width), 8.0, kind))
     return out
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from groupwise.errors import CheckpointError, ContractError, StorageError
-from groupwise.files import disk, sync_file, sync_folder
+from groupwise.files import disk, open_regular, read_small, sync_file, sync_folder
 
 
 def capture_randomness() -> dict[str, Any]:
@@ -53,7 +53,10 @@ def seed_everything(seed: int) -> None:
 
 
 FILES = ("model.safetensors", "state.pt")
-UNREADABLE = (ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError, SafetensorError)
+UNREADABLE = (
+    ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, EOFError, pickle.UnpicklingError,
+    SafetensorError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Damaged files raise `CheckpointError`; a disk that cannot read them right now raises `StorageError`.
     """
     try:
-        marks = json.loads((path / "COMPLETE").read_text())
+        marks = json.loads(read_small(path / "COMPLETE"))
         for name in FILES:
             if marks[name] != _mark(path / name):
                 raise CheckpointError(f"checkpoint {path.name} is damaged: {name} has changed since it was written")
@@ -191,7 +194,7 @@ def _write(save: Callable[[], None]) -> None:
 
 
 def _mark(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest}
 

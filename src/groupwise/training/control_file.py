@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RunError
-from groupwise.files import disk
+from groupwise.files import disk, read_small
 
 OPERATIONS = ("stop", "checkpoint", "scale", "resume")
 LONGEST_LINE = 10_000
@@ -48,7 +48,7 @@ def pending_commands(path: Path, handled: Collection[str]) -> list[ControlComman
     if not path.exists():
         return []
     commands: list[ControlCommand] = []
-    for line in path.read_bytes().splitlines(keepends=True):
+    for line in read_small(path).splitlines(keepends=True):
         command = _parse(line) if line.endswith(b"\n") else None
         if command is None:
             continue

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from groupwise.errors import RunError
-from groupwise.files import write_atomic
+from groupwise.files import open_regular, write_atomic
 from groupwise.types import GroupRecord
 
 SCHEMA = pa.schema(
@@ -53,7 +53,8 @@ def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
 def read_groups(path: Path) -> list[dict[str, Any]]:
     """The rows as they were written; columns that older versions lack are empty. Any other file is a `RunError`."""
     try:
-        table = pq.read_table(path)
+        open_regular(path).close()
+        table = pq.read_table(path, memory_map=True)
         kinds = {name: table.schema.field(name).type for name in table.column_names}
     except (pa.ArrowException, OSError, KeyError) as error:
         raise RunError(f"{path.name} is not a group file: {error}", hint=f"Look at {path}.") from error

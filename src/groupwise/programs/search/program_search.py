@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from groupwise.errors import ConfigError, StorageError
-from groupwise.files import disk, write_atomic
+from groupwise.files import disk, write_atomic, write_output
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator
 from groupwise.programs.language.grammar import as_program, legal_lines, line_weights
 from groupwise.programs.language.parser import Program, parse
@@ -174,12 +174,10 @@ def program_text(problem: CodeProblem, record: EvaluationRecord) -> str:
 def save_programs(problem: CodeProblem, records: Iterable[EvaluationRecord], folder: Path) -> list[Path]:
     """Write the programs of records, one file each, and return the paths."""
     paths = []
-    with disk(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for record in records:
-            path = folder / f"{record.number:03}.py"
-            path.write_text(_heading(problem, record) + program_text(problem, record), encoding="utf8")
-            paths.append(path)
+    for record in records:
+        path = folder / f"{record.number:03}.py"
+        write_output(path, _heading(problem, record) + program_text(problem, record))
+        paths.append(path)
     return paths
 
 

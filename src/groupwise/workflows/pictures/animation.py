@@ -13,7 +13,8 @@ from pathlib import Path
 
 from PIL import Image, ImageColor, ImageDraw
 
-from groupwise.errors import ConfigError, StorageError
+from groupwise.errors import ConfigError
+from groupwise.files import write_output
 from groupwise.workflows.document import Document
 from groupwise.workflows.evaluation.performance import SimulatedTry
 from groupwise.workflows.graph import Graph, Node
@@ -327,10 +328,6 @@ def write_figures(
         pictures["utilisation.svg"] = svg_of(utilisation(tries, servers))
     pictures["tokens.svg"] = animation_svg(document, tries, most=SHOWN)
     pictures["tokens.gif"] = animation_gif(document, tries, seconds=12.0, most=SHOWN)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, picture in pictures.items():
-            (folder / name).write_bytes(picture.encode() if isinstance(picture, str) else picture)
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be written: {error.strerror}") from error
+    for name, picture in pictures.items():
+        write_output(folder / name, picture)
     return [folder / name for name in pictures]
