@@ -165,7 +165,7 @@ def test_a_plug_in_that_breaks_a_rule_about_settings_is_refused_with_the_rule(pl
 def test_what_an_implementation_lacks_or_returns_wrongly_is_refused(plug_in):
     plug_in(SOUND)
     with pytest.raises(ContractError, match=r"maze_plug_in has a function check\(cfg\)"):
-        find("maze").check(None)
+        find("maze").check(TrainingConfig())
     module = sys.modules["maze_plug_in"]
     module.check, module.build = (lambda cfg: None), (lambda cfg: 3)
     module.prepare = lambda cfg: None

@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from groupwise.errors import ConfigError, ContractError
+from groupwise.machine_memory import check_fits
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -137,7 +138,8 @@ class Product:
     warm_start: str = ""
 
     def check(self, cfg: TrainingConfig) -> None:
-        """Refuse settings that no run can be made of. It writes nothing."""
+        """Refuse settings that no run can be made of, here or at all. It writes nothing."""
+        check_fits(cfg)
         self._module().check(cfg)
 
     def prepare(self, cfg: TrainingConfig) -> TrainingConfig:
