@@ -167,6 +167,12 @@ class Workers:
         self._loop.close()
         self._finalizer.detach()
 
+    def kill(self) -> None:
+        """Kill all children without asking them to end. Unlike `close`, this works while the program exits."""
+        self._closed = True
+        self._finalizer()
+        self._loop.close()
+
     def __enter__(self) -> Self:
         return self
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
+from groupwise.language.chat_templates import chat_text
 
 DEEPEST = 64  # levels of nesting inside a call's arguments
 MOST_CALLS = 1000  # in one turn; no model means to make more, and call ids have three digits
@@ -38,10 +39,13 @@ class CallFormat:
 def find_format(tokenizer: Any) -> CallFormat | None:
     """Return the format in which the model's chat template writes calls; None for a template without tools."""
     call = {"id": "probe0000", "type": "function", "function": {"name": PROBE, "arguments": {"number": 1}}}
-    asked = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    asked: list[dict[str, Any]] = [
+        {"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}
+    ]  # fmt: skip
     function = {"name": "other", "description": "", "parameters": {"type": "object", "properties": {}}}
     try:
-        text = tokenizer.apply_chat_template(asked, tools=[{"type": "function", "function": function}], tokenize=False)
+        tools = [{"type": "function", "function": function}]
+        text = chat_text(tokenizer, asked, tools=tools, add_generation_prompt=False)
     except Exception:  # a template is a program and raises what it likes
         return None
     return next((known for known in FORMATS if known.written.search(text)), None)

@@ -18,6 +18,8 @@ from typing import Any
 from groupwise.agents.conversation.call_formats import CallFormat, find_format, read_reply
 from groupwise.agents.environments.contract import Reply
 from groupwise.errors import ConfigError, ContractError
+from groupwise.foreign_programs import OverLimit
+from groupwise.language.chat_templates import chat_text
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.types import Message
 
@@ -162,12 +164,9 @@ class Frame:
 
     def _render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **options: Any) -> str:
         try:
-            text: str = self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=add_generation_prompt, **options
-            )
+            return chat_text(self.tokenizer, messages, add_generation_prompt=add_generation_prompt, **options)
         except Exception as error:  # a template is a program and raises what it likes
             raise template_refusal(error, messages) from error
-        return text
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
@@ -176,6 +175,12 @@ class Frame:
 def template_refusal(error: Exception, messages: Sequence[Message], about: str = "", field: str = "") -> ConfigError:
     """Return the error to raise when a chat template refuses some messages."""
     said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, OverLimit):
+        return ConfigError(
+            f"{about}the model's chat template cannot be used: {said}",
+            hint="Set another template (tokenizer.chat_template = …) and save the tokenizer again.",
+            field=field,
+        )
     roles = ", ".join(str(message["role"]) for message in messages)
     hint = "Use other roles, or put the messages in another order."
     return ConfigError(f"{about}the model's chat template rejects the roles {roles}: {said}", hint=hint, field=field)

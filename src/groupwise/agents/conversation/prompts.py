@@ -7,6 +7,7 @@ from groupwise.agents.conversation.chat_format import special_tokens, template_r
 from groupwise.agents.data.problems import Problem
 from groupwise.agents.data.rows import refused
 from groupwise.errors import ConfigError
+from groupwise.language.chat_templates import chat_ids
 
 
 def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
@@ -23,10 +24,9 @@ def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
     else:
         said = problem.messages
         try:
-            framed = tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=True)
+            ids = chat_ids(tokenizer, said)
         except Exception as error:  # a template is a program and raises what it likes
             raise template_refusal(error, said, f"{problem.label}: ", "task.environment") from error
-        ids = framed["input_ids"]
     insist_on_room(problem, len(ids) + 1, limit)
     return list(ids)
 

@@ -16,6 +16,8 @@ import numpy as np
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
+from groupwise.foreign_programs import ProgramFailed
+from groupwise.language.chat_templates import chat_ids
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.programs.declaration import CodeOptions
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator, RewardWeights, score
@@ -70,11 +72,11 @@ def prompt_ids(tokenizer: Any, problem: CodeProblem, limit: int) -> list[int]:
         ids = tokenizer.encode(text, add_special_tokens=False)
     else:
         question, header = text.rsplit("\n", 1)
-        framed = tokenizer.apply_chat_template(
-            [{"role": "user", "content": f"{ASK}{question}\n{header}"}], add_generation_prompt=True, tokenize=True,
-            return_dict=True,
-        )  # fmt: skip
-        ids = [*framed["input_ids"], *tokenizer.encode(header, add_special_tokens=False)]
+        asked = [{"role": "user", "content": f"{ASK}{question}\n{header}"}]
+        try:
+            ids = [*chat_ids(tokenizer, asked), *tokenizer.encode(header, add_special_tokens=False)]
+        except ProgramFailed as error:
+            raise ConfigError(f"the model's chat template cannot be used: {error.message}") from None
     if len(ids) >= limit:
         raise ConfigError(
             f"the question of {problem.id} has {len(ids)} tokens; the model's context has {limit}",

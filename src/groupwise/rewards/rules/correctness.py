@@ -18,6 +18,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
 from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.foreign_programs import ProgramFailed, last_match
 from groupwise.rewards.function import RewardFunction, turns_of
 from groupwise.rewards.rules.components import Component, ReplyText, known, replies
 from groupwise.rewards.scoring import per_attempt
@@ -253,18 +254,23 @@ class FormatReward(Component):
         super().__init__(weight, name)
         if pattern is None and tags is None and json_keys is None:
             raise ConfigError("format: there is nothing to check", hint="Set pattern, tags or json_keys.")
-        try:
-            self.pattern = None if pattern is None else re.compile(pattern, re.DOTALL)
-        except re.error as error:
-            raise ConfigError(f"format: pattern = {pattern!r} is not a valid regular expression: {error}") from error
+        self.pattern = pattern
+        if pattern is not None:
+            self._matches("")
         self.tags = _as_tuple(tags)
         self.json_keys = None if json_keys is None else _as_tuple(json_keys)
 
     def rate(self, reply: ReplyText) -> float:
-        met = [] if self.pattern is None else [bool(self.pattern.search(reply.text))]
+        met = [] if self.pattern is None else [self._matches(reply.text)]
         met += self._tags_met(reply.text)
         met += self._json_met(reply.text)
         return sum(met) / len(met)
+
+    def _matches(self, text: str) -> bool:
+        try:
+            return last_match(self.pattern or "", text, re.DOTALL) is not None
+        except ProgramFailed as error:
+            raise ConfigError(f"format: pattern = {self.pattern!r:.200} cannot be used: {error.message}") from None
 
     def _tags_met(self, text: str) -> list[bool]:
         """Whether each pair of tags occurs once, after the pair before it."""

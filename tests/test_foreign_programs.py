@@ -1,0 +1,71 @@
+"""Regular expressions and chat templates of strangers run within limits, in a child."""
+
+import re
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.foreign_programs import OverLimit, ProgramFailed, check_pattern, last_match, last_matches, render
+
+MESSAGES = {"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": True}
+
+
+def test_the_last_match_and_its_groups_are_found_in_each_text():
+    assert last_match(r"#### (\d+)", "#### 1\n#### 22") == ["#### 22", "22"]
+    assert last_matches("a|(b)", ["ab", "xa", "x"]) == [["b", "b"], ["a", None], None]
+    assert last_match("A.B", "a\nb", re.IGNORECASE | re.DOTALL) == ["a\nb"]
+
+
+def test_more_texts_than_fit_into_one_request_keep_their_order():
+    texts = [f"{n}!" for n in range(2500)]
+    assert last_matches(r"\d+", texts) == [[str(n)] for n in range(2500)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [("(a+)+$", "a" * 60 + "b"), ("(?i)" + "[\\x00-\U0010ffff]" * 600, ""), ("(a|aa)+c", "a" * 60)],
+)
+def test_a_pattern_that_would_run_for_ever_is_refused_and_the_next_one_works(pattern, text):
+    with pytest.raises(OverLimit, match="2 seconds of processor time"):
+        last_match(pattern, text)
+    assert last_match("b", "abc") == ["b"]
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?P<a>", "a{2,1}", "*"])
+def test_what_is_not_a_regular_expression_is_refused(pattern):
+    with pytest.raises(ConfigError, match="not a valid regular expression"):
+        check_pattern(pattern)
+
+
+def test_a_pattern_of_absurd_length_or_depth_is_refused():
+    with pytest.raises(ProgramFailed, match="longer than 10,000"):
+        check_pattern("a" * 10_001)
+    with pytest.raises(ProgramFailed, match="cannot run"):
+        check_pattern("(" * 3000 + ")" * 3000)
+
+
+def test_a_template_is_rendered_like_transformers_renders_it():
+    template = "{% for m in messages %}{{ m.role }}: {{ m['content'] }}{% endfor %}{{ '>' if add_generation_prompt }}"
+    assert render(template, MESSAGES) == "user: Hi>"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 9 ** (9 ** 9) }}",
+        "{{ 'a' * 10000000000 }}",
+        "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+    ],
+)
+def test_a_template_that_would_run_for_ever_or_fill_the_memory_is_refused(template):
+    with pytest.raises(OverLimit):
+        render(template, MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ messages.__class__.__mro__ }}", "{% include '/etc/passwd' %}", "{{ raise_exception('no') }}", "{{"]
+)
+def test_a_template_cannot_leave_its_sandbox_and_says_why_it_fails(template):
+    with pytest.raises(ProgramFailed):
+        render(template, MESSAGES)
