@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.readers import ReadLimits, load_json, load_toml, load_yaml, open_yaml, read_bytes
+from groupwise.readers import ReadLimits, json_lines, load_json, load_toml, load_yaml, open_yaml, read_bytes
 
 SMALL = ReadLimits(size=1000, depth=10, values=50, seconds=30)
 LOADERS: dict[str, Callable[..., Any]] = {"json": load_json, "toml": load_toml, "yaml": load_yaml}
@@ -131,3 +131,30 @@ def test_a_yaml_document_knows_its_lines() -> None:
     document = open_yaml("a: 1\nb:\n  - x\n  - c: 2\n")
     assert [document.line(), document.line("b"), document.line("b", 1, "c"), document.line("b", 7)] == [1, 2, 4, 2]
     assert refusal(document.refuse, "wrong", "b", 1) == "line 4: wrong"
+
+
+def test_a_key_given_twice_among_many_is_found_at_once() -> None:
+    names = ", ".join(f'"k{n}": 1' for n in range(60_000))
+    with pytest.raises(ConfigError, match="'k59999' is given twice"):
+        load_json(f'{{{names}, "k59999": 2}}')
+
+
+def test_lines_of_json_come_with_their_numbers_and_errors_with_theirs(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n\n[2]\n')
+    assert list(json_lines(path)) == [(1, {"a": 1}), (3, [2])]
+    path.write_text('{"a": 1}\n{"a": 1, "a": 2}\n')
+    with pytest.raises(ConfigError, match="line 2: 'a' is given twice"):
+        list(json_lines(path))
+    path.write_text('1\n2\n{"a" 1}\n')
+    with pytest.raises(ConfigError, match=r"line 3: not valid JSON: .* \(at column 6\)"):
+        list(json_lines(path))
+    path.write_text("[1, 2, 3]\n" * 5)
+    with pytest.raises(ConfigError, match="line 3: more than 10 values"):
+        list(json_lines(path, ReadLimits(values=10)))
+
+
+def test_values_that_would_fill_the_memory_are_refused_before_they_are_made() -> None:
+    limits = ReadLimits(size=1 << 30, values=10**9, memory=10 << 20)
+    with pytest.raises(ConfigError, match="its values need more than 10 MiB of memory"):
+        load_json("[" + "[]," * 150_000 + "[]]", limits)

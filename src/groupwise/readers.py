@@ -18,32 +18,46 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.files import open_regular
+from groupwise.machine_memory import in_words, memory_limit
 
 # tomllib takes quadratic time and memory for names of many dotted parts.
 ENDLESS_NAME = re.compile(r"(?:\.[^.\n=]{1,20}){100}")
 # Events or values between two looks at the clock.
 TICKS = 1000
+LONGEST_LINE = 16 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bytes of a file, levels of nesting, values (or XML elements), and seconds of processor time to parse them."""
+    """Bytes of a file, levels of nesting, values (or XML elements), seconds of processor time, bits of an integer, and
+    bytes of memory that a JSON text may grow to.
+    """
 
     size: int = 2 << 20
     depth: int = 200
     values: int = 200_000
     seconds: float = 30.0
+    bits: int = 64
+    memory: int = 512 << 20
 
 
 USUAL = ReadLimits()
+
+
+def data_limits() -> ReadLimits:
+    """For files of data, which are kept in memory: an eighth of it as bytes, and one value for every KiB of it."""
+    memory = memory_limit()
+    return ReadLimits(size=memory // 8, values=memory // 1024, seconds=600.0, bits=10_000, memory=memory // 4)
 
 
 class Clock:
@@ -67,20 +81,36 @@ class Clock:
 def read_bytes(path: str | os.PathLike[str], limits: ReadLimits = USUAL) -> bytes:
     """The content of a regular file that is not too large."""
     try:
-        with open_regular(Path(path)) as file:
-            # One byte more than allowed shows that there is more.
+        with opened(path, limits) as file:
+            # One byte more than allowed shows that it has grown.
             content = file.read(limits.size + 1)
-    except FileNotFoundError:
-        raise ConfigError("no such file") from None
-    except (OSError, ValueError) as error:
-        if os.path.isdir(path):
-            raise ConfigError("is a directory, not a file") from None
-        if getattr(error, "errno", None) == errno.EINVAL:
-            raise ConfigError("is not a regular file") from None
-        raise ConfigError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
     if len(content) > limits.size:
         raise ConfigError(too_large(limits))
     return content
+
+
+def opened(path: str | os.PathLike[str], limits: ReadLimits = USUAL) -> BufferedReader:
+    """A regular file that is not too large, open for reading."""
+    try:
+        file = open_regular(Path(path))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if os.fstat(file.fileno()).st_size > limits.size:
+        file.close()
+        raise ConfigError(too_large(limits))
+    return file
+
+
+def _unreadable(path: str | os.PathLike[str], error: OSError | ValueError) -> ConfigError:
+    if isinstance(error, FileNotFoundError):
+        return ConfigError("no such file")
+    if os.path.isdir(path):
+        return ConfigError("is a directory, not a file")
+    if getattr(error, "errno", None) == errno.EINVAL:
+        return ConfigError("is not a regular file")
+    return ConfigError(f"cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
 def too_large(limits: ReadLimits) -> str:
@@ -88,23 +118,26 @@ def too_large(limits: ReadLimits) -> str:
     return f"the file is larger than {f'{limits.size >> 20} MiB' if whole else f'{limits.size:,} bytes'}"
 
 
-def decoded(content: bytes | str, limits: ReadLimits = USUAL) -> str:
+def decoded(content: bytes | str, limits: ReadLimits = USUAL, what: str = "the file") -> str:
     """UTF-8 text, with or without a byte order mark."""
     if len(content) > limits.size:
         raise ConfigError(too_large(limits))
     if isinstance(content, str):
         return content
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ConfigError("the file is UTF-16 text", hint="Save it as UTF-8.")
+        raise ConfigError(f"{what} is UTF-16 text", hint="Save it as UTF-8.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"the file is not UTF-8 text (at byte {error.start}, line {line})") from None
+        raise ConfigError(f"{what} is not UTF-8 text ({_byte(content, error.start)})") from None
     if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise ConfigError(f"the file is not text: it contains a zero byte (at byte {content.index(0)}, line {line})")
+        raise ConfigError(f"{what} is not text: it contains a zero byte ({_byte(content, content.index(0))})")
     return text
+
+
+def _byte(content: bytes, at: int) -> str:
+    lines = f", line {content.count(10, 0, at) + 1}" if 10 in content else ""
+    return f"at byte {at}{lines}"
 
 
 def _check_values(value: Any, clock: Clock) -> None:
@@ -121,8 +154,9 @@ def _check_values(value: Any, clock: Clock) -> None:
                 stack.append((inner, (link, key), depth + 1))
             elif isinstance(inner, float) and not isfinite(inner):
                 raise ConfigError(f"{_path(link, key)} = {inner} must be a finite number")
-            elif type(inner) is int and inner.bit_length() > 64:
-                raise ConfigError(f"{_path(link, key)} = {str(inner)[:9]}… must be a number of at most 64 bits")
+            elif type(inner) is int and inner.bit_length() > clock.limits.bits:
+                most = f"a number of at most {clock.limits.bits} bits"
+                raise ConfigError(f"{_path(link, key)} = {str(inner)[:9]}… must be {most}")
 
 
 def _path(link: Any, key: Any) -> str:
@@ -137,23 +171,51 @@ def _path(link: Any, key: Any) -> str:
 
 
 def load_json(content: bytes | str, limits: ReadLimits = USUAL) -> Any:
-    text = decoded(content, limits)
+    return _parsed_json(decoded(content, limits), Clock(limits))
+
+
+def json_lines(path: str | os.PathLike[str], limits: ReadLimits = USUAL) -> Iterator[tuple[int, Any]]:
+    """The values of a file with one JSON value per line, and the numbers of their lines; empty lines are skipped.
+
+    The limits are the file's, except that a line may not be longer than 16 MiB. Errors name the line.
+    """
     clock = Clock(limits)
+    try:
+        with opened(path, limits) as file:
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+                try:
+                    if len(line) > LONGEST_LINE:
+                        raise ConfigError(
+                            f"longer than {LONGEST_LINE >> 20} MiB", hint="Write one JSON object per line."
+                        )
+                    if line.strip():
+                        yield number, _parsed_json(decoded(line.rstrip(), limits, "it"), clock, one_line=True)
+                except ConfigError as error:
+                    raise ConfigError(f"line {number}: {error.message}", hint=error.hint, field=error.field) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _parsed_json(text: str, clock: Clock, *, one_line: bool = False) -> Any:
+    before = clock.count
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ConfigError(f"{twice!r} is given twice{_line_of_second(text, twice)}", hint="Keep one.", field=twice)
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            where = "" if one_line else _line_of_second(text, twice)
+            raise ConfigError(f"{twice!r} is given twice{where}", hint="Keep one.", field=twice)
         clock.tick()
         return found
 
+    if _grown(text) > clock.limits.memory:
+        most = in_words(clock.limits.memory)
+        raise ConfigError(f"its values need more than {most} of memory", hint="Is this the right file?")
     try:
         value = json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
-        message = f"not valid JSON: {error.msg} (at line {error.lineno}, column {error.colno})"
-        raise ConfigError(message) from None
+        where = f"column {error.colno}" if one_line else f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"not valid JSON: {error.msg} (at {where})") from None
     except RecursionError:
         raise ConfigError("not valid JSON: nested too deeply") from None
     except ConfigError:
@@ -161,9 +223,15 @@ def load_json(content: bytes | str, limits: ReadLimits = USUAL) -> Any:
     except ValueError as error:  # a number of thousands of digits
         raise ConfigError(f"not valid JSON: {error}") from None
     # Objects were counted while parsing; now every value counts once.
-    clock.count = 0
+    clock.count = before
     _check_values(value, clock)
     return value
+
+
+def _grown(text: str) -> int:
+    """About how many bytes a JSON text becomes, found without making any: "[]," alone becomes a hundred."""
+    containers, values, strings = text.count("[") + text.count("{"), text.count(","), text.count('"') // 2
+    return len(text) + 72 * containers + 32 * values + 60 * strings
 
 
 def _line_of_second(text: str, name: str) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from groupwise.config import LossSettings, TrainingConfig, apply_overrides
+from groupwise.config.overrides import parse_value
 from groupwise.errors import ConfigError
 
 
@@ -105,3 +106,8 @@ def test_a_wrong_override_is_told_like_any_other_setting(override, words):
 def test_an_override_does_not_hide_a_section_that_is_none():
     with pytest.raises(ConfigError, match="section loss must contain settings, not 3"):
         config({"loss": 3}, "loss.clip_ratio=0.1")
+
+
+def test_a_name_of_endless_parts_is_text_and_takes_no_time():
+    text = "1\na" + ".a" * 200_000 + " = 1"
+    assert parse_value(text) == text

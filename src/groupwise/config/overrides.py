@@ -7,6 +7,7 @@ from typing import Any
 from groupwise.config.fields import Section
 from groupwise.config.setting_names import every_setting
 from groupwise.errors import ConfigError
+from groupwise.readers import ENDLESS_NAME
 
 
 def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -25,6 +26,9 @@ def parse_value(text: str) -> Any:
     """Parse the text as a TOML value; `null` is None, and anything that is not TOML is plain text."""
     if text == "null":
         return None
+    # tomllib takes quadratic time for names of many dotted parts, which no value has.
+    if ENDLESS_NAME.search(text):
+        return text
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):

@@ -9,9 +9,11 @@ A model is a run folder and its policy. Saving zips that folder (settings, event
 loaded in another process acts the same and continues training as if it had never stopped.
 """
 
+import io
 import re
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -23,9 +25,11 @@ from groupwise.config import TaskSettings, TrainingConfig, load_config
 from groupwise.control.grpo import make_environment, make_policy
 from groupwise.control.policy import Network
 from groupwise.errors import CheckpointError, ConfigError, RunError
+from groupwise.files import open_regular, write_output
+from groupwise.machine_memory import in_words, memory_limit
 from groupwise.products import find
 from groupwise.rollout.episodes import evaluate_greedy
-from groupwise.training.checkpoint import checkpoint_folders, load_checkpoint
+from groupwise.training.checkpoint import checkpoint_folders, choose_checkpoint
 from groupwise.training.folder import create_run, read_config, write_config
 from groupwise.training.session import Parts, execute
 from groupwise.types import Array, Box, Event, VectorEnvironment
@@ -143,11 +147,12 @@ class ControlModel:
             hint = "Call learn() first."
             raise RunError("this model has not learned anything yet, so there is nothing to save", hint=hint)
         target = Path(path) if Path(path).suffix == ".zip" else Path(f"{path}.zip")
-        target.parent.mkdir(parents=True, exist_ok=True)
         files = [self.path / "config.toml", self.path / "events.jsonl", *sorted(newest.iterdir())]
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in files:
                 archive.write(file, file.relative_to(self.path))
+        write_output(target, content.getvalue())
         return target
 
     @classmethod
@@ -163,30 +168,35 @@ class ControlModel:
             model.path = create_run(model.cfg.replace(run_name=None))
             _unpack(source, model.path)
         write_config(model.path, model.cfg)
-        checkpoint = load_checkpoint(next(iter(checkpoint_folders(model.path / "checkpoints"))))
+        checkpoint = choose_checkpoint(model.path)
         try:
             model.policy.load_state_dict(checkpoint.model)
+            model.num_steps, model.num_timesteps = checkpoint.step, int(checkpoint.state["samples"])
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(f"the checkpoint in {source} does not say how many samples it has seen") from error
         except RuntimeError as error:
             message = f"the weights in {source} do not fit the network: {str(error).splitlines()[-1].strip()}"
             raise CheckpointError(message, hint="Pass load() the `network` that the model was created with.") from error
-        model.num_steps = checkpoint.step
-        model.num_timesteps = int(checkpoint.state["samples"])
         return model
 
 
 def _unpack(source: Path, target: Path) -> None:
     """Unpack a saved model; refuse an archive with any file that `save` does not write."""
     try:
-        with zipfile.ZipFile(source) as archive:
+        with open_regular(source) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
             strange = [name for name in names if not SAVED.fullmatch(name)]
             if strange or "config.toml" not in names:
                 message = f"{source} is not a saved model: it contains {', '.join(strange[:3]) or 'no config.toml'}"
                 raise CheckpointError(message, hint="Save one with model.save(path).")
+            size, most = sum(entry.file_size for entry in archive.infolist()), memory_limit() // 4
+            if size > most:
+                raise CheckpointError(f"{source} would unpack to {in_words(size)}; at most {in_words(most)} is allowed")
             archive.extractall(target)
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no saved model at {source}") from error
-    except zipfile.BadZipFile as error:
+    # An encrypted or unknown entry is a RuntimeError or NotImplementedError of zipfile, which is one too.
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         hint = "Save it again: the file may be truncated."
         raise CheckpointError(f"{source} cannot be read: {error}", hint=hint) from error
 

@@ -1,7 +1,6 @@
 """Trainings of several algorithms become one comparison: what each reached, and which differences may be claimed."""
 
 import itertools
-import json
 import math
 import statistics as plain_statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +12,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.errors import ContractError, RunError
+from groupwise.errors import ConfigError, ContractError, RunError
+from groupwise.readers import data_limits, load_json, read_bytes
 from groupwise.reporting import statistics as st
 from groupwise.reporting.statistics import Difference, Interval, Survival, Table
 from groupwise.training.formatting import finite
@@ -95,7 +95,13 @@ class FailedCourse:
 
 def read_courses(path: Path) -> list[Course]:
     """The courses in a JSON file."""
-    return [Course.from_dict(values) for values in json.loads(path.read_text("utf8"))]
+    limits = data_limits()
+    try:
+        return [Course.from_dict(values) for values in load_json(read_bytes(path, limits), limits)]
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path} is not a list of courses: {error}", hint="Run the comparison again.") from error
 
 
 def unique(names: Iterable[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from hypothesis import strategies as st
 
 from groupwise.agents.data.dataset import DataProblems, find_data, find_problems, split
 from groupwise.agents.data.problems import Problem
-from groupwise.agents.data.rows import LONGEST_LINE
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError, ContractError
+from groupwise.readers import LONGEST_LINE
 from groupwise.rewards.rules.correctness import last_number
 from groupwise.types import Score
 
@@ -285,7 +286,7 @@ def test_a_module_that_ends_the_program_is_refused(written: Callable[..., Path])
 GOOD = json_lines(ROWS[:3])
 
 BROKEN: dict[str, tuple[str | bytes, str]] = {
-    "half an object": (GOOD + '{"prompt": "1', r"line 4 is not valid JSON: Unterminated string"),
+    "half an object": (GOOD + '{"prompt": "1', r"line 4: not valid JSON: Unterminated string"),
     "no object": (GOOD + "[1]\n", r"line 4 is a list, not an object"),
     "no column": (GOOD + '{"question": "1", "answer": 2}', r"line 4 has no column 'prompt'\nIts columns are question"),
     "empty prompt": (GOOD + '{"prompt": " ", "answer": "2"}', r"line 4 has an empty prompt"),
@@ -296,13 +297,14 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
         '{"prompt": [{"role": "assistant", "content": "x"}], "answer": "2"}', r"line 1 has an empty prompt",
     ),
     "empty answer": (GOOD + '{"prompt": "1", "answer": ""}', r"line 4: the column 'answer' has an empty answer"),
-    "NaN": (GOOD + '{"prompt": "1", "answer": NaN}', r"line 4 is not valid JSON: NaN is not a JSON value"),
-    "infinite": (GOOD + '{"prompt": "1", "answer": 1e999}', r"line 4: the column 'answer' is inf, not a number"),
-    "endless integer": (GOOD + f'{{"prompt": "1", "answer": {"1" * 5000}}}', r"line 4 is not valid JSON: Exceeds"),
-    "deep": (GOOD + "[" * 100_000, r"line 4 is nested too deeply"),
-    "huge line": (GOOD + " " * (LONGEST_LINE + 1), r"line 4 is longer than 16 MiB"),
-    "binary": (b"PAR1\0\0\1", r"line 1 is not text: it contains a zero byte"),
-    "Latin-1": ('{"prompt": "é"}'.encode("latin-1"), r"line 1 is not UTF-8 text \(at byte 12\)"),
+    "NaN": (GOOD + '{"prompt": "1", "answer": NaN}', r"line 4: answer = nan must be a finite number"),
+    "infinite": (GOOD + '{"prompt": "1", "answer": 1e999}', r"line 4: answer = inf must be a finite number"),
+    "endless integer": (GOOD + f'{{"prompt": "1", "answer": {"1" * 5000}}}', r"line 4: not valid JSON: Exceeds"),
+    "deep": (GOOD + "[" * 100_000, r"line 4: not valid JSON: nested too deeply"),
+    "huge line": (GOOD + " " * (LONGEST_LINE + 1), r"line 4: longer than 16 MiB"),
+    "binary": (b"PAR1\0\0\1", r"line 1: it is not text: it contains a zero byte \(at byte 4\)"),
+    "Latin-1": ('{"prompt": "é"}'.encode("latin-1"), r"line 1: it is not UTF-8 text \(at byte 12\)"),
+    "a column twice": (GOOD + '{"prompt": "1", "answer": "2", "answer": "3"}', r"line 4: 'answer' is given twice"),
     "half a pair": (GOOD + r'{"prompt": "\ud83d", "answer": "1"}', r"line 4: the column 'prompt' contains half of a"),
     "nothing": ("", r"the file is empty"),
     "blank lines": ("\n\n", r"the file is empty"),
@@ -356,7 +358,8 @@ def test_values_that_python_cannot_hold_are_named(tmp_path: Path, column: pa.Arr
     with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table)
     for path in (tmp_path / "odd.parquet", folder):
-        with pytest.raises(ConfigError, match=f"{path.name} {sentence}"):
+        # A saved dataset is validated before its values are looked at.
+        with pytest.raises(ConfigError, match=f"{path.name} {sentence}|Invalid UTF8 sequence at string index 2"):
             find_data(path, {})
 
 
@@ -432,3 +435,58 @@ def test_gsm8k_is_read_split_and_graded() -> None:
     assert problem.answer == "72"
     assert [data.grade(problem, t, True).total for t in ("#### 72", "72", "#### 72\n#### 73")] == [1.0, 0.0, 0.0]
     assert "####" in problem.columns["answer"]
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    column = pa.array(["2+2?"]).dictionary_encode().take(pa.array([0] * 2_000_000))
+    pq.write_table(pa.table({"prompt": column, "answer": column}), tmp_path / "bomb.parquet")
+    assert (tmp_path / "bomb.parquet").stat().st_size < 100_000
+    with pytest.raises(ConfigError, match=r"bomb.parquet has .* but needs more than 64 MiB in memory"):
+        find_data(tmp_path / "bomb.parquet", {})
+
+
+@pytest.mark.parametrize("name", ["pipe.jsonl", "pipe.json", "pipe.parquet"])
+def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    (tmp_path / f"device-{name}").symlink_to("/dev/zero")
+    for path in (tmp_path / name, tmp_path / f"device-{name}"):
+        with pytest.raises(ConfigError, match="not a regular file"):
+            find_data(path, {})
+
+
+def test_a_dataset_may_not_send_the_reader_to_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    os.mkfifo(tmp_path / "data.arrow")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        find_data(tmp_path, {})
+
+
+def test_integers_of_any_sensible_length_are_answers(written: Callable[..., Path]) -> None:
+    rows = [{"prompt": str(n), "answer": 10**40 + n} for n in range(4)]
+    assert {problem.answer for problem in find_data(written(rows), {})} == {str(10**40 + n) for n in range(4)}
+
+
+def test_a_pattern_that_never_ends_is_refused_by_name(written: Callable[..., Path]) -> None:
+    rows = [{"prompt": str(n), "answer": "a" * 60 + "b"} for n in range(4)]
+    with pytest.raises(
+        ConfigError, match=r"answer_pattern = '\(a\+\)\+\$' cannot be used: it takes longer than 2 seconds"
+    ):
+        find_data(written(rows), {"answer_pattern": "(a+)+$"})
+
+
+@pytest.mark.parametrize("damage", ["length", "offsets"])
+def test_a_saved_dataset_that_lies_about_its_data_is_refused(tmp_path: Path, damage: str) -> None:
+    table = pa.table({"prompt": ["a", "b"], "answer": ["1", "2"]})
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    with pa.OSFile(str(tmp_path / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+        out.write_table(table)
+    content = (tmp_path / "data.arrow").read_bytes()
+    if damage == "length":  # of the first message: two gigabytes
+        content = content[:4] + (0x7AFFFFFF).to_bytes(4, "little") + content[8:]
+    else:  # where the second text ends: far beyond its buffer
+        ends = b"\0\0\0\0\1\0\0\0\2\0\0\0"
+        assert ends in content
+        content = content.replace(ends, ends[:8] + (10**9).to_bytes(4, "little"), 1)
+    (tmp_path / "data.arrow").write_bytes(content)
+    with pytest.raises(ConfigError, match="data.arrow is not a valid Arrow file"):
+        find_data(tmp_path, {})

@@ -215,6 +215,8 @@ def test_a_question_gives_its_numbers_to_the_program() -> None:
         ({"max_lines": "many"}, "max_lines = 'many'"),
         ({"constants": [1.5]}, "constants are"),
         ({"answers": []}, "no field 'answers'"),
+        ({"examples": [{"inputs": [[{"name": ["a"], "n": 1}]], "answer": 2}]}, "cells of a table are integers"),
+        ({"examples": [{"inputs": [[{7: "a"}]], "answer": 2}]}, "cells of a table are integers"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_problem_is_named(change: dict[str, object], said: str) -> None:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from groupwise.agents.conversation.chat_format import ROLES
 from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.readers import data_limits, json_lines
 from groupwise.sqlite import Database
 from groupwise.types import Message
 
@@ -84,8 +85,10 @@ class DialogueDatabase:
 
         A line is a list of messages, an object with `messages`, or one with `prompt` and `response`.
         """
-        lines = Path(path).read_text("utf8").splitlines()
-        found = [_read(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+        try:
+            found = [_read(value, f"{path}, line {number}") for number, value in json_lines(path, data_limits())]
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error.message}", hint=error.hint) from None
         return len(self.add_all(found))
 
     def delete(self, number: int) -> bool:
@@ -199,9 +202,8 @@ def _checked(messages: Sequence[Message]) -> Sequence[Message]:
     return messages
 
 
-def _read(line: str, place: str) -> Sequence[Message]:
+def _read(value: Any, place: str) -> Sequence[Message]:
     try:
-        value = json.loads(line)
         if isinstance(value, dict) and {"prompt", "response"} <= value.keys():
             value = [{"role": "user", "content": value["prompt"]}, {"role": "assistant", "content": value["response"]}]
         return _checked(value["messages"] if isinstance(value, dict) else value)

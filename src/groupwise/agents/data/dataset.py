@@ -24,6 +24,7 @@ from groupwise.agents.data.reasoning_gym import PREFIX, GymProblems
 from groupwise.agents.data.rows import READERS, DataRow, read_rows, read_splits, refused
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError, ContractError
+from groupwise.foreign_programs import ProgramFailed, last_matches
 from groupwise.rewards.rules.correctness import last_number
 from groupwise.types import Message, Score
 from groupwise.user_code import load_module
@@ -31,12 +32,18 @@ from groupwise.user_code import load_module
 
 def answer_in(text: str, pattern: str) -> str | None:
     """Return the last match of the pattern (its first group, if any), trimmed; without a pattern, the entire text."""
+    return answers_in([text], pattern)[0]
+
+
+def answers_in(texts: Sequence[str], pattern: str) -> list[str | None]:
+    """Return `answer_in` of each text."""
     if not pattern:
-        return text.strip()
-    found = list(re.finditer(pattern, text))
-    if not found:
-        return None
-    return (found[-1].group(1 if found[-1].re.groups else 0) or "").strip()
+        return [text.strip() for text in texts]
+    try:
+        found = last_matches(pattern, texts)
+    except ProgramFailed as error:
+        raise _wrong_option("answer_pattern", pattern, f"cannot be used: {error.message}") from None
+    return [None if groups is None else (groups[:2][-1] or "").strip() for groups in found]
 
 
 class Check:
@@ -182,11 +189,7 @@ class DataOptions:
         read = cls(**options)
         if not 0 < read.held_out_share < 1:
             raise _wrong_option("held_out_share", read.held_out_share, "must be between 0 and 1")
-        try:
-            re.compile(read.answer_pattern)
-        except re.error as error:
-            fault = f"is not a valid regular expression: {error}"
-            raise _wrong_option("answer_pattern", read.answer_pattern, fault) from None
+        answers_in([""], read.answer_pattern)
         return read
 
 
@@ -200,11 +203,11 @@ class DataProblems(Epochs[Problem]):
         if options.eval_file:
             held_out = read_rows(Path(options.eval_file))
         self.check: Check = find_check(options.check, sorted({name for row in rows for name in row.columns}))
-        problems = [self._problem(row) for row in rows]
+        problems = self._problems(rows)
         if held_out is None:
             train, test = split(problems, options.held_out_share, str(path))
         else:
-            test = [self._problem(row) for row in held_out]
+            test = self._problems(held_out)
             # A prompt that is also in the evaluation file is never trained on.
             judged = {problem.text for problem in test}
             train = [problem for problem in problems if problem.text not in judged]
@@ -226,20 +229,30 @@ class DataProblems(Epochs[Problem]):
             raise ConfigError(message, hint=hint, field="task.options")
         return problem.demonstration
 
-    def _problem(self, row: DataRow) -> Problem:
+    def _problems(self, rows: Sequence[DataRow]) -> list[Problem]:
+        texts = [self._answer_column(row) for row in rows]
+        found = iter(answers_in([text for text in texts if text is not None], self.options.answer_pattern))
+        answers = (
+            "" if text is None else self._answer(row, text, next(found)) for row, text in zip(rows, texts, strict=True)
+        )
+        return [self._problem(row, answer) for row, answer in zip(rows, answers, strict=True)]
+
+    def _problem(self, row: DataRow, answer: str) -> Problem:
         wanted = self.options
         prompt: Any = _filled(row, wanted.prompt) if COLUMN.search(wanted.prompt) else _value(row, wanted.prompt)
         shown = _filled(row, wanted.demonstration, alone=True) if wanted.demonstration else None
         prompt, said = _chat(row, wanted.prompt, prompt)
         shown = said if shown is None else shown
-        return Problem(prompt, self._answer(row), row.columns, shown, row.place)
+        return Problem(prompt, answer, row.columns, shown, row.place)
 
-    def _answer(self, row: DataRow) -> str:
-        """Return the right answer as text; your own check may do without one."""
+    def _answer_column(self, row: DataRow) -> str | None:
+        """Return the column that contains the right answer; None if a check of yours does without one."""
         if not self.check.needs_answer and self.options.answer not in row.columns:
-            return ""
-        whole = _text(row, self.options.answer, _value(row, self.options.answer))
-        answer = answer_in(whole, self.options.answer_pattern)
+            return None
+        return _text(row, self.options.answer, _value(row, self.options.answer))
+
+    def _answer(self, row: DataRow, whole: str, answer: str | None) -> str:
+        """Return the right answer that was found in its column."""
         if answer is None:
             raise refused(
                 f"{row.place}: the column {self.options.answer!r} does not match "

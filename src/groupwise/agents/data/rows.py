@@ -3,16 +3,16 @@
 Everything is read at once and kept in memory. Every error names the file and the line.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from groupwise.errors import ConfigError
+from groupwise.machine_memory import in_words, memory_limit
+from groupwise.readers import data_limits, json_lines, load_json, opened, read_bytes
 
-LONGEST_LINE = 16 << 20  # bytes
 TRAINING = ("train", "training")
 HELD_OUT = ("test", "validation", "valid", "eval")
 
@@ -84,46 +84,40 @@ def _all_rows(paths: list[Path]) -> list[DataRow]:
 
 
 def _json_lines(path: Path) -> Iterator[DataRow]:
-    with path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
-            place = f"{path} line {number}"
-            if len(line) > LONGEST_LINE:
-                raise refused(f"{place} is longer than {LONGEST_LINE >> 20} MiB", "Write one JSON object per line.")
-            if line.strip():
-                yield _row(place, _parsed(place, line))
+    try:
+        for number, value in json_lines(path, data_limits()):
+            yield _row(f"{path} line {number}", value)
+    except ConfigError as error:
+        raise _named(path, error) from None
 
 
 def _json_list(path: Path) -> Iterator[DataRow]:
-    content = _parsed(str(path), path.read_bytes())
+    content = _json_file(path)
     if not isinstance(content, list):
         raise refused(f"{path} contains {_kind(content)}, not a list of objects", "Use .jsonl for one object per line.")
     for number, entry in enumerate(content, start=1):
         yield _row(f"{path} entry {number}", entry)
 
 
-def _parsed(place: str, content: bytes) -> Any:
-    if b"\0" in content:
-        raise refused(f"{place} is not text: it contains a zero byte")
+def _json_file(path: Path) -> Any:
+    limits = data_limits()
     try:
-        return json.loads(content.decode("utf-8-sig").rstrip(), parse_constant=_not_a_number)
-    except UnicodeDecodeError as error:
-        raise refused(f"{place} is not UTF-8 text (at byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        raise refused(f"{place} is not valid JSON: {error.msg} (at {where})") from None
-    except RecursionError:
-        raise refused(f"{place} is nested too deeply") from None
-    except ValueError as error:
-        raise refused(f"{place} is not valid JSON: {error}") from None
+        return load_json(read_bytes(path, limits), limits)
+    except ConfigError as error:
+        raise _named(path, error) from None
 
 
-def _not_a_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+def _named(path: Path, error: ConfigError) -> ConfigError:
+    """The error with the file in front: "x.jsonl line 3: …"."""
+    between = " " if error.message.startswith("line ") else ": "
+    return refused(f"{path}{between}{error.message}", error.hint)
 
 
 def _row(place: str, value: Any) -> DataRow:
     if not isinstance(value, dict):
         raise refused(f"{place} is {_kind(value)}, not an object with columns")
+    if not value:
+        raise refused(f"{place} has no columns")
     return DataRow(place, value)
 
 
@@ -132,17 +126,62 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
+# Bytes of Python objects for every row and every value of a row.
+ROW, VALUE = 300, 60
+# What a file may grow to in memory: so many times its size, but a small one may in any case become this large.
+GROWTH, SMALL = 100, 64 << 20
+# Rows unpacked at a time: a few bytes may stand for millions of equal ones.
+ROWS = 10_000
+
+
+def _repeated(column: Any) -> int:
+    """The bytes of text that a column has only once, but its rows many times."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type) or not pa.types.is_string(column.type.value_type):
+        return 0
+    return int(pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)
+
+
+class _Room:
+    """Counts what rows take in memory, and refuses a file that unpacks to far more than its size."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size, self.taken = path, path.stat().st_size, 0
+        self.most = min(max(GROWTH * self.size, SMALL), memory_limit() // 4)
+
+    def take(self, table: Any) -> None:
+        self.taken += table.nbytes + table.num_rows * (ROW + VALUE * table.num_columns)
+        self.taken += sum(map(_repeated, table.columns))
+        self.insist(self.taken)
+
+    def insist(self, size: int) -> None:
+        if size > self.most:
+            raise refused(
+                f"{self.path} has {in_words(self.size)} but needs more than {in_words(self.most)} in memory",
+                "Is this the right file? Otherwise use a part of its rows and columns.",
+            )
+
+
 def _parquet(path: Path) -> Iterator[DataRow]:
     import pyarrow.parquet as parquet  # slow to import, and only needed for such files
     from pyarrow import ArrowException
 
-    rows: list[DataRow] = []
+    room, number = _Room(path), 0
+    _insist_on_regular(path)
     try:
-        for batch in parquet.ParquetFile(path).iter_batches():
-            rows.extend(_arrow_rows(path, batch, len(rows)))
-    except ArrowException as error:
+        # Mapped, because a claimed length beyond the end of the file then fails before anything is allocated.
+        source = parquet.ParquetFile(path, memory_map=True)
+        room.insist(sum(source.metadata.row_group(n).total_byte_size for n in range(source.num_row_groups)))
+        for batch in source.iter_batches(ROWS):
+            room.take(batch)
+            yield from _arrow_rows(path, batch, number)
+            number += batch.num_rows
+    except (ArrowException, OSError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
         raise refused(f"{path} is not a valid Parquet file: {_first_line(error)}") from None
-    yield from rows
 
 
 def _saved_dataset(folder: Path) -> Iterator[DataRow]:
@@ -151,20 +190,34 @@ def _saved_dataset(folder: Path) -> Iterator[DataRow]:
 
     if not (folder / "state.json").is_file():
         raise refused(f"{folder} is not a saved dataset", "Name a file, or a folder with a train file.")
-    state = _parsed(f"{folder}/state.json", (folder / "state.json").read_bytes())
+    state = _json_file(folder / "state.json")
     try:
         names = [Path(entry["filename"]).name for entry in state["_data_files"]]
     except (TypeError, KeyError):
         raise refused(f"{folder}/state.json: does not list the data files of a saved dataset") from None
     number = 0
     for name in names:
+        room = _Room(folder / name)
+        _insist_on_regular(folder / name)
         try:
-            with pa.memory_map(str(folder / name)) as source:
-                rows = _arrow_rows(folder, pa.ipc.open_stream(source).read_all(), number)
-        except pa.ArrowException as error:
+            with pa.memory_map(str(folder / name)) as file:
+                for batch in pa.ipc.open_stream(file):
+                    # Reading a value at a false offset would crash the process.
+                    batch.validate(full=True)
+                    room.take(batch)
+                    yield from _arrow_rows(folder, batch, number)
+                    number += batch.num_rows
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
             raise refused(f"{folder / name} is not a valid Arrow file: {_first_line(error)}") from None
-        number += len(rows)
-        yield from rows
+
+
+def _insist_on_regular(path: Path) -> None:
+    try:
+        opened(path, data_limits()).close()
+    except ConfigError as error:
+        raise _named(path, error) from None
 
 
 def _arrow_rows(path: Path, table: Any, before: int) -> list[DataRow]:

@@ -25,6 +25,8 @@ from urllib.request import Request, urlopen
 
 from groupwise.agents.environments.contract import Listed, Observation, Reply, Transition
 from groupwise.errors import ConfigError, ContractError
+from groupwise.foreign_programs import ProgramFailed, check_pattern, last_match
+from groupwise.readers import data_limits, json_lines
 from groupwise.types import End, Message, Task
 
 Scenario = Mapping[str, Any]
@@ -83,7 +85,7 @@ class RuleUser:
     async def speak(self, messages: Sequence[Message]) -> Said:
         heard = str(messages[-1].get("content") or "")
         for rule in self.rules:
-            if rule.state in ("", self.state) and re.search(rule.pattern, heard, re.IGNORECASE):
+            if rule.state in ("", self.state) and _matches(rule.pattern, heard):
                 self.state = rule.then or self.state
                 return Said(self._filled(rule.reply), leaves=rule.satisfies, satisfied=rule.satisfies)
         return Said(self._filled(self.otherwise))
@@ -92,13 +94,22 @@ class RuleUser:
         return re.sub(r"\{(\w+)\}", lambda found: str(self.scenario.get(found[1], found[0])), text)
 
 
-def _rule(given: Mapping[str, Any]) -> UserRule:
+def _matches(pattern: str, text: str) -> bool:
+    try:
+        return last_match(pattern, text, re.IGNORECASE) is not None
+    except ProgramFailed as error:
+        raise ContractError(f"the rule's pattern {pattern!r:.200} cannot be used: {error.message}") from None
+
+
+def _rule(given: Any) -> UserRule:
     try:
         rule = UserRule(**given)
-        re.compile(rule.pattern)
-    except (TypeError, re.error) as error:
+        if not all(isinstance(text, str) for text in (rule.pattern, rule.reply, rule.state, rule.then)):
+            raise TypeError("pattern, reply, state and then are text")
+        check_pattern(rule.pattern, re.IGNORECASE)
+    except (TypeError, ProgramFailed) as error:
         hint = "A rule has pattern and reply, and optionally state, then and satisfies."
-        raise ConfigError(f"the rule {dict(given)} cannot be used: {error}", hint=hint) from error
+        raise ConfigError(f"the rule {given!r:.200} cannot be used: {error}", hint=hint) from error
     return rule
 
 
@@ -245,18 +256,14 @@ def opening(scenario: Scenario) -> str:
 
 def read_scenarios(path: Path) -> list[Scenario]:
     """Read scenarios from a JSON-lines file, one object per line."""
-    if not path.is_file():
-        raise ConfigError(f"there is no file {path}", hint="It should have one scenario per line, as a JSON object.")
     scenarios: list[Scenario] = []
-    for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            scenario = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{path}, line {number} is not valid JSON: {error}") from None
-        _check(scenario, f"{path}, line {number}")
-        scenarios.append(scenario)
+    try:
+        for number, scenario in json_lines(path, data_limits()):
+            _check(scenario, f"line {number}")
+            scenarios.append(scenario)
+    except ConfigError as error:
+        hint = error.hint or "It should have one scenario per line, as a JSON object."
+        raise ConfigError(f"{path}: {error.message}", hint=hint) from None
     return scenarios
 
 
@@ -271,3 +278,8 @@ def _check(scenario: Any, place: str) -> None:
     lines = scenario.get("user_responses", [])
     if not isinstance(lines, Sequence) or isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
         raise ConfigError(f"{place}: user_responses is {lines!r:.60}, not a list of strings")
+    rules = scenario.get("rules", [])
+    if not isinstance(rules, Sequence) or isinstance(rules, str):
+        raise ConfigError(f"{place}: rules is {rules!r:.60}, not a list of rules")
+    for rule in rules:
+        rule if isinstance(rule, UserRule) else _rule(rule)

@@ -115,6 +115,8 @@ def _constants(data: Mapping[str, Any], question: str, cases: Sequence[Case]) ->
     words = [Word(one, Type.INT if isinstance(one, int) else Type.TEXT) for one in given]
     for row in (row for table in tables for row in table):
         for column, value in row.items():
+            if not isinstance(column, str) or not isinstance(value, int | str):
+                raise _bad_example(f"the cells of a table are integers and words, but {column!r} is {quoted(value)}")
             if isinstance(value, int):
                 words.append(Word(column, Type.COLUMN))
             else:

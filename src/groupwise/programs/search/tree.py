@@ -7,9 +7,10 @@ from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from groupwise.errors import StorageError
+from groupwise.errors import ConfigError, StorageError
 from groupwise.files import write_atomic
 from groupwise.programs.search.search_settings import Judged, SearchSettings
+from groupwise.readers import data_limits, load_json, read_bytes
 
 
 @dataclass(slots=True)
@@ -179,9 +180,10 @@ def save_tree(tree: SearchTree, path: Path) -> None:
 
 def load_tree(path: Path) -> SearchTree:
     try:
-        return tree_of(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+        limits = data_limits()
+        return tree_of(load_json(read_bytes(path, limits), limits))
+    except ConfigError as error:
+        raise StorageError(f"{path} is not a search tree: {error.message}", hint=REMEDY) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StorageError(f"{path} is not a search tree: {error}", hint=REMEDY) from error
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
+from groupwise.readers import data_limits, json_lines
 from groupwise.types import Message
 
 LONGEST_TURN = 4000  # characters
@@ -107,10 +108,9 @@ def preference_of(row: Row) -> Preference:
 def read_preferences(path: Path) -> list[Preference]:
     """The preferences in a JSON Lines file."""
     try:
-        lines = path.read_text("utf8").splitlines()
-        return [preference_of(json.loads(line)) for line in lines if line.strip()]
-    except (OSError, ValueError) as error:
-        message = f"{path} cannot be read as preferences: {error}"
+        return [preference_of(row) for _, row in json_lines(path, data_limits())]
+    except ConfigError as error:
+        message = f"{path} cannot be read as preferences: {error.message}"
         raise ConfigError(message, hint='Each line: {"prompt": …, "chosen": …, …}.') from error
 
 

@@ -11,13 +11,13 @@ from importlib import import_module
 from pathlib import Path
 
 from groupwise.errors import ConfigError
-from groupwise.files import write_atomic
+from groupwise.files import write_output
 from groupwise.readers import ReadLimits, read_bytes
 from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document, document_of
 
 # WfCommons instances are the largest files by far: tens of MiB, and millions of values.
-LIMITS = ReadLimits(size=64 << 20, depth=900, values=20_000_000)
+LIMITS = ReadLimits(size=64 << 20, depth=900, values=6_000_000, memory=768 << 20)
 # Extras that only say how a file is drawn or written; losing them loses nothing of the workflow.
 DRAWN = ("container", "vertex", "flow", "net", "layout", "decomposesTo", "definitions", "process", "sequenceFlow")
 UNSEEN = ("http://www.omg.org/spec/BPMN/20100524/DI", "urn:groupwise:workflow")
@@ -99,11 +99,7 @@ def write_workflow(workflow: Document | Design, path: str | Path, format: str | 
         raise CannotExpress(f"{path}: {found.title} files can be read but not written")
     document = workflow if isinstance(workflow, Document) else document_of(workflow)
     content = found.write(document)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)  # a pipe or a device, which nothing can replace
-    else:
-        write_atomic(path.resolve(), content, durable=False)
+    write_output(path, content)
     return left_out(document, found)
 
 
