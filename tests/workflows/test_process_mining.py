@@ -154,6 +154,12 @@ def test_xes_is_read(tmp_path: Path) -> None:
         ("a.csv", "case,activity,timestamp\n,a,1\n", "line 2: column 'case' is empty"),
         ("a.csv", "case,activity,timestamp\n", "has no events"),
         ("a.csv", "", "line 1: no column for the case"),
+        ("a.csv", "case,activity,timestamp\n1," + "a" * 2_000_000, "line 2 has more than 1,048,576 characters"),
+        ("a.csv", "case,activity,timestamp\n1,a,nan\n", "line 2: 'timestamp' is 'nan', which is not a time"),
+        ("a.csv", "case,activity,timestamp\n1,a,-inf\n", "line 2: 'timestamp' is '-inf', which is not a time"),
+        ("a.csv", "case,activity,timestamp\n1,a,1e400\n", "line 2: 'timestamp' is '1e400', which is not a time"),
+        ("a.csv", "case,activity,timestamp\n1,a,2026-02-31\n", "line 2: 'timestamp' is '2026-02-31', which is not a"),
+        ("a.xes", XES.format(time="nan"), "event 2 of trace 1: 'time:timestamp' is 'nan', which is not a time"),
         ("a.csv", b"case,activity,timestamp\n1,\xff,1", "not UTF-8 text (at byte 26, line 2)"),
         ("a.xes", XES.format(time="soon"), "event 2 of trace 1: 'time:timestamp' is 'soon', which is not a time"),
         ("a.xes", "<log><trace>", "not valid XML: no element found (at line 1, column 13)"),
@@ -187,3 +193,33 @@ def test_a_log_without_completions_is_refused() -> None:
 
 def test_few_times_are_not_over_read() -> None:
     assert fit([1.0, 2.0, 4.0]).kind == "exponential"
+
+
+def test_more_activities_than_any_process_has_are_refused_at_once() -> None:
+    events = [LogEvent(str(case), f"a{n}", float(n)) for case in range(5) for n in range(4000)]
+    with pytest.raises(ConfigError, match="4,000 different activities; at most 500"):
+        estimate(events)
+
+
+def test_a_log_whose_orders_go_in_circles_is_refused() -> None:
+    rng, events, case = random.Random(1), [], 0
+    for a in range(100):
+        for b in range(a):
+            for _ in range(5):
+                case += 1
+                first, second = (a, b) if hash((a, b, 7)) % 2 else (b, a)
+                events += [LogEvent(str(case), f"a{first}", 1.0), LogEvent(str(case), f"a{second}", 2.0)]
+    rng.shuffle(events)
+    with pytest.raises(ConfigError, match="contradicts itself too often"):
+        estimate(events)
+
+
+def test_more_resources_than_can_be_compared_have_no_teams() -> None:
+    events = [LogEvent(str(n), "a", float(n), float(n), f"r{n}") for n in range(1500)]
+    found = estimate(events)
+    assert not found.requirements.pools
+    assert any("1,500 resources are too many for teams" in note for note in found.notes)
+
+
+def test_times_of_no_length_are_fixed() -> None:
+    assert fit([0.0, 0.0, 0.0, 0.0, 5e-324, 1e-200]).kind == "fixed"

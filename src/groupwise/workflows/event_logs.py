@@ -7,11 +7,14 @@ named by the caller.
 import csv
 import gzip
 import io
+import math
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
+from sys import intern
 
 from groupwise.errors import ConfigError
 from groupwise.files import open_regular
@@ -20,6 +23,10 @@ from groupwise.workflows.files.formats import BadFile
 from groupwise.xml_reader import xml_events
 
 LIMITS = ReadLimits(size=256 << 20, values=50_000_000, seconds=600)
+MOST_EVENTS = 2_000_000
+LONGEST_LINE = 1 << 20
+# Seconds since 1970, or thousandths of them: far beyond the year 9999.
+LATEST = 1e15
 # Usual column names in lower case; the first that is found counts.
 NAMES: Mapping[str, tuple[str, ...]] = {
     "case": ("case:concept:name", "case_id", "case id", "caseid", "case", "trace"),
@@ -53,7 +60,10 @@ def read_events(path: str | Path, columns: Mapping[str, str] | None = None) -> l
     name = path.name.lower().removesuffix(".gz")
     # Without a telling suffix, XML starts with "<".
     is_xes = name.endswith(".xes") or (not name.endswith(".csv") and content.lstrip()[:1] == b"<")
-    events = list(_xes(path, content) if is_xes else _csv(path, content, columns or {}))
+    found = _xes(path, content) if is_xes else _csv(path, content, columns or {})
+    events = list(islice(found, MOST_EVENTS + 1))
+    if len(events) > MOST_EVENTS:
+        raise BadFile(f"{path} has more than {MOST_EVENTS:,} events", hint="Use a part with complete cases.")
     if not events:
         raise BadFile(f"{path} has no events", hint="A log has a line or an <event> for every activity of a case.")
     return events
@@ -74,13 +84,14 @@ def _content(path: Path) -> bytes:
 
 def _csv(path: Path, content: bytes, columns: Mapping[str, str]) -> Iterator[LogEvent]:
     try:
-        text = decoded(content, LIMITS)
+        first = decoded(content, LIMITS)[:LONGEST_LINE].partition("\n")[0]
     except ConfigError as error:
         raise BadFile(f"{path}: {error.message}", hint=error.hint or "Save the log as UTF-8.") from error
-    first = text.partition("\n")[0]
     # The delimiter is whichever candidate occurs most often in the header.
     delimiter = max(",;\t|", key=first.count)
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    # Decoded again piece by piece: as one text it may take four bytes a character.
+    text = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline="")
+    lines = csv.reader(_short_lines(path, text), delimiter=delimiter, strict=True)
     try:
         header = next(lines, [])
         where = _columns(path, [name.strip() for name in header], columns)
@@ -89,6 +100,13 @@ def _csv(path: Path, content: bytes, columns: Mapping[str, str]) -> Iterator[Log
                 yield _event_of(f"{path}, line {lines.line_num}", header, row, where)
     except csv.Error as error:
         raise BadFile(f"{path}, line {lines.line_num}: {error}", hint="Is a quotation mark missing?") from error
+
+
+def _short_lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
+    for number, line in enumerate(iter(lambda: text.readline(LONGEST_LINE + 1), ""), start=1):
+        if len(line) > LONGEST_LINE:
+            raise BadFile(f"{path}, line {number} has more than {LONGEST_LINE:,} characters", hint="Is this a log?")
+        yield line
 
 
 def _columns(path: Path, header: list[str], given: Mapping[str, str]) -> dict[str, int]:
@@ -124,31 +142,38 @@ def _event_of(place: str, header: list[str], row: list[str], where: Mapping[str,
             raise BadFile(f"{place}: column {header[where[what]]!r} is empty", hint=f"Every event needs a {what}.")
     start = cells.get("start")
     return LogEvent(
-        cells["case"],
-        cells["activity"],
+        intern(cells["case"]),
+        intern(cells["activity"]),
         seconds(place, header[where["time"]], cells["time"]),
         seconds(place, header[where["start"]], start) if start else None,
-        cells.get("resource", ""),
-        cells.get("role", ""),
-        cells.get("lifecycle", "").lower() or "complete",
+        intern(cells.get("resource", "")),
+        intern(cells.get("role", "")),
+        intern(cells.get("lifecycle", "").lower() or "complete"),
     )
 
 
 def seconds(place: str, column: str, text: str) -> float:
     """A time as seconds since 1970. It may be a number or an ISO date; without a time zone it is UTC."""
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        pass
-    try:
-        # Dates such as 2026/03/01 are common in CSV exports.
-        found = datetime.fromisoformat(text.strip().replace("/", "-"))
-    except ValueError as error:
+        found = _date(text)
+    # Not a number is not below any limit either.
+    if not abs(found) <= LATEST:
         raise BadFile(
             f"{place}: {column!r} is {text[:60]!r}, which is not a time",
             hint="Write 2026-03-01T09:30:00+00:00 (ISO 8601), or seconds since 1970.",
-        ) from error
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        )
+    return found
+
+
+def _date(text: str) -> float:
+    try:
+        # Dates such as 2026/03/01 are common in CSV exports.
+        found = datetime.fromisoformat(text.strip().replace("/", "-"))
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def _xes(path: Path, content: bytes) -> Iterator[LogEvent]:
@@ -188,11 +213,11 @@ def _xes_event(case: str, found: Mapping[str, str]) -> LogEvent:
             raise BadFile(f"{place} has no {key}", hint="Every event needs a concept:name and a time:timestamp.")
     start = found.get("start_timestamp")
     return LogEvent(
-        case,
-        found["concept:name"],
+        intern(case),
+        intern(found["concept:name"]),
         seconds(place, "time:timestamp", found["time:timestamp"]),
         seconds(place, "start_timestamp", start) if start else None,
-        found.get("org:resource", ""),
-        found.get("org:role", "") or found.get("org:group", ""),
-        found.get("lifecycle:transition", "complete").lower() or "complete",
+        intern(found.get("org:resource", "")),
+        intern(found.get("org:role", "") or found.get("org:group", "")),
+        intern(found.get("lifecycle:transition", "complete").lower() or "complete"),
     )

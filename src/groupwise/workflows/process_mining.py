@@ -10,11 +10,13 @@ whether an observed order is a rule or just a habit.
 
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
+
+import numpy as np
 
 import groupwise.workflows.requirements as asked
 from groupwise.errors import ConfigError
@@ -26,6 +28,10 @@ FEWEST_CASES = 5  # fewer observations say nothing about a pair or a distributio
 SAME_WORK = 0.8  # cosine similarity from which two resources belong to one team
 MOST_FITTED = 5_000  # durations sampled to choose a distribution
 ALWAYS = 0.995  # share of cases from which an activity counts as part of every case
+MOST_ACTIVITIES = 500  # pairs of activities are compared
+MOST_RESOURCES = 1000  # and pairs of resources, if the log has no roles
+MOST_LOOKS = 1_000_000  # edges looked at while contradictions between pairs are removed
+SHORTEST = 1e-6  # seconds: means and spans below are zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,11 @@ def estimate(events: Sequence[LogEvent], name: str = "log", support: float = SUP
     for one in work:
         cases[one.case].append(one)
     seen = Counter(activity for case in cases.values() for activity in {one.activity for one in case})
+    if len(seen) > MOST_ACTIVITIES:
+        raise ConfigError(
+            f"the log has {len(seen):,} different activities; at most {MOST_ACTIVITIES} are supported",
+            hint="Is this the right column? Otherwise leave rare activities out, or give similar ones the same name.",
+        )
     pools, eligible = _pools(work, notes)
     times: dict[str, list[float]] = {activity: [] for activity in seen}
     for one in work:
@@ -78,12 +89,13 @@ def estimate(events: Sequence[LogEvent], name: str = "log", support: float = SUP
         for activity, found in times.items()
     }
     shares = {activity: count / len(cases) for activity, count in seen.items()}
-    branches, excludes = _branches(shares, cases)
+    pairs = _Pairs(cases, sorted(seen))
+    branches, excludes = _branches(shares, len(cases), pairs)
     requirements = asked.Requirements(
         name=name,
         activities=activities,
         pools=pools,
-        rules=asked.RequiredRules(precedes=tuple(_precedence(cases, support)), excludes=tuple(excludes)),
+        rules=asked.RequiredRules(precedes=tuple(_precedence(pairs, support)), excludes=tuple(excludes)),
         branches=tuple(branches),
         demand=asked.Demand(arrivals_per_second=_arrivals(cases, notes)),
         documentation=f"Estimated from {len(cases)} cases with {len(events)} events.",
@@ -93,7 +105,7 @@ def estimate(events: Sequence[LogEvent], name: str = "log", support: float = SUP
 
 
 def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:
-    waiting: dict[tuple[str, str], list[float]] = defaultdict(list)
+    waiting: dict[tuple[str, str], deque[float]] = defaultdict(deque)
     found = []
     order = {"start": 0, "complete": 1}  # at the same time, a start comes before its completion
     for event in sorted(events, key=lambda event: (event.time, order.get(event.lifecycle, 1))):
@@ -101,7 +113,7 @@ def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:
         if event.lifecycle == "start":
             waiting[key].append(event.time)
         elif event.lifecycle == "complete":
-            start = event.start if event.start is not None else waiting[key].pop(0) if waiting[key] else None
+            start = event.start if event.start is not None else waiting[key].popleft() if waiting[key] else None
             found.append(LoggedWork(event.case, event.activity, start, event.time, event.resource, event.role))
     if not found:
         raise ConfigError("no activity is completed", hint="Events that end an activity have the lifecycle 'complete'.")
@@ -142,8 +154,9 @@ def fit(times: Sequence[float]) -> asked.Duration:
     """The duration with the mean and standard deviation of these times, and the most likely kind of distribution."""
     mean = statistics.fmean(times)
     std = statistics.pstdev(times)
-    if std <= 1e-3 * mean or len(times) < FEWEST_CASES:
-        return asked.Duration(kind="fixed", mean=mean) if std <= 1e-3 * mean else asked.Duration(mean=mean)
+    steady = std <= 1e-3 * mean or mean < SHORTEST
+    if steady or len(times) < FEWEST_CASES:
+        return asked.Duration(kind="fixed", mean=mean) if steady else asked.Duration(mean=mean)
     some = times[:: max(1, len(times) // MOST_FITTED)]
     fits = _likelihoods(some, mean, std)
     # The others have one parameter more, which costs one unit of log-likelihood (Akaike's criterion).
@@ -177,19 +190,47 @@ def _likelihoods(times: Sequence[float], mean: float, std: float) -> dict[str, f
     return found
 
 
+class _Pairs:
+    """For every two activities: in how many cases both occur, and in how many the first ends before the second starts.
+
+    Row and column n are the nth of `names`.
+    """
+
+    def __init__(self, cases: Mapping[str, Sequence[LoggedWork]], names: Sequence[str]) -> None:
+        self.names = names
+        self.number = {name: place for place, name in enumerate(names)}
+        self.both, self.first = (np.zeros((len(names), len(names)), np.int64) for _ in range(2))
+        for case in cases.values():
+            self._count(case)
+
+    def _count(self, case: Sequence[LoggedWork]) -> None:
+        starts: dict[int, float] = {}
+        ends: dict[int, float] = {}
+        for one in case:
+            number = self.number[one.activity]
+            start = one.start if one.start is not None else one.end
+            starts[number] = min(start, starts.get(number, math.inf))
+            ends[number] = min(one.end, ends.get(number, math.inf))
+        here = np.fromiter(ends, np.int64, len(ends))
+        began, ended = (np.fromiter(times.values(), np.float64, len(here)) for times in (starts, ends))
+        square = np.ix_(here, here)
+        self.both[square] += 1
+        self.first[square] += ended[:, None] <= began[None, :]
+
+    def together(self, one: str, other: str) -> int:
+        return int(self.both[self.number[one], self.number[other]])
+
+
 def _branches(
-    shares: Mapping[str, float], cases: Mapping[str, Sequence[LoggedWork]]
+    shares: Mapping[str, float], cases: int, pairs: _Pairs
 ) -> tuple[list[asked.RequiredBranch], list[tuple[str, str]]]:
     """Activities that not every case has; those that never occur together, against expectation, are one choice."""
     sometimes = sorted((a for a in shares if shares[a] < ALWAYS), key=lambda a: (-shares[a], a))
-    seen = [sorted({one.activity for one in case} & set(sometimes)) for case in cases.values()]
-    together = Counter(pair for names in seen for pair in combinations(names, 2))
     # How often chance would put two activities into one case: cases · share · share.
-    expected = len(cases)
     apart = {
-        pair
-        for pair in combinations(sorted(sometimes), 2)
-        if not together[pair] and expected * shares[pair[0]] * shares[pair[1]] >= FEWEST_CASES
+        (one, other)
+        for one, other in combinations(sorted(sometimes), 2)
+        if not pairs.together(one, other) and cases * shares[one] * shares[other] >= FEWEST_CASES
     }
     groups: list[list[str]] = []
     for activity in sometimes:
@@ -208,33 +249,23 @@ def _branches(
     return branches, excludes
 
 
-def _precedence(cases: Mapping[str, Sequence[LoggedWork]], support: float) -> list[tuple[str, str]]:
+def _precedence(pairs: _Pairs, support: float) -> list[tuple[str, str]]:
     """Pairs in which the first nearly always ends before the second starts, without pairs that follow from others."""
-    first, both = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for case in cases.values():
-        ends: dict[str, float] = {}
-        starts: dict[str, float] = {}
-        for one in case:
-            start = one.start if one.start is not None else one.end
-            starts[one.activity] = min(start, starts.get(one.activity, math.inf))
-            ends[one.activity] = min(one.end, ends.get(one.activity, math.inf))
-        for a, b in combinations(sorted(ends), 2):
-            both[a, b] += 1
-            first[a, b] += ends[a] <= starts[b]
-            first[b, a] += ends[b] <= starts[a]
-    strong = {}
-    for (a, b), count in first.items():
-        cases_with_both = both[min(a, b), max(a, b)]
-        # Activities without duration can each "come first" of the other.
-        mutual = first[b, a] >= count
-        if cases_with_both >= FEWEST_CASES and count >= support * cases_with_both and not mutual:
-            strong[a, b] = count / cases_with_both
-    names = sorted({name for pair in strong for name in pair})
-    number = {name: place for place, name in enumerate(names)}
-    edges = {(number[a], number[b]): share for (a, b), share in strong.items()}
+    names, first, both = pairs.names, pairs.first, pairs.both
+    # Activities without duration can each "come first" of the other.
+    strong = (both >= FEWEST_CASES) & (first >= support * both) & (first > first.T)
+    np.fill_diagonal(strong, False)
+    edges = {(int(a), int(b)): float(first[a, b] / both[a, b]) for a, b in zip(*np.nonzero(strong), strict=True)}
     # With a support below 1, pairs can contradict each other: drop the weakest of every cycle.
+    looks = 0
     while ring := find_ring(len(names), frozenset(edges)):
         del edges[min(pairwise(ring), key=lambda edge: edges[edge])]
+        looks += len(edges)
+        if looks > MOST_LOOKS:
+            raise ConfigError(
+                "the log contradicts itself too often: many activities come before one another in a circle",
+                hint="Raise the support, or use only the cases of one process.",
+            )
     return sorted((names[a], names[b]) for a, b in reduced(len(names), frozenset(edges)))
 
 
@@ -242,6 +273,10 @@ def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, aske
     """The pools, and which of them do each activity: roles, or teams of resources that do similar work."""
     if not any(one.resource or one.role for one in work):
         notes.append("the log names no resources, so there are no pools")
+        return {}, {}
+    resources = len({one.resource for one in work})
+    if resources > MOST_RESOURCES and not any(one.role for one in work):
+        notes.append(f"the log has no roles, and {resources:,} resources are too many for teams: there are no pools")
         return {}, {}
     # Roles in the log are better than guessed teams.
     team = {} if any(one.role for one in work) else _teams(work)
@@ -252,7 +287,8 @@ def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, aske
         if pool:
             members[pool].add(one.resource)
             doing[one.activity][pool] += 1
-    sizes = {pool: len(found - {""}) or _peak(work, pool) for pool, found in members.items()}
+    peaks = _peaks(work)
+    sizes = {pool: len(found - {""}) or peaks[pool] for pool, found in members.items()}
     eligible = {activity: tuple(pool for pool, _ in counts.most_common()) for activity, counts in doing.items()}
     notes.append("a log has no working hours or wages: pools are assumed to be always at work, and free of charge")
     return {pool: asked.Pool(least=1, most=size) for pool, size in sorted(sizes.items())}, eligible
@@ -279,19 +315,19 @@ def _alike(one: Counter[str], other: Counter[str]) -> float:
     return dot / math.sqrt(sum(v * v for v in one.values()) * sum(v * v for v in other.values()))
 
 
-def _peak(work: Sequence[LoggedWork], pool: str) -> int:
-    spans = [(one.start, one.end) for one in work if one.role == pool and one.start is not None]
-    moments = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
-    now, most = 0, 1
-    for _, change in moments:
-        now += change
-        most = max(most, now)
-    return most
+def _peaks(work: Sequence[LoggedWork]) -> dict[str, int]:
+    """How much work each role had under way at once, at least 1."""
+    moments: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for one in work:
+        moments[one.role] += [] if one.start is None else [(one.start, 1), (one.end, -1)]
+    return {
+        role: max(1, *accumulate((change for _, change in sorted(found)), initial=0)) for role, found in moments.items()
+    }
 
 
 def _arrivals(cases: Mapping[str, Sequence[LoggedWork]], notes: list[str]) -> float | None:
     begins = sorted(min(one.end if one.start is None else one.start for one in case) for case in cases.values())
-    if len(begins) < 2 or begins[-1] <= begins[0]:
+    if len(begins) < 2 or begins[-1] - begins[0] < SHORTEST:
         notes.append("all cases start at once, so there is no arrival rate")
         return None
     return (len(begins) - 1) / (begins[-1] - begins[0])
