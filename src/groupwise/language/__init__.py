@@ -3,10 +3,12 @@
 In the order data flows:
 
     model_lookup   a name → where the model is; a fingerprint to recognise its weights later
+    model_files    what is checked in a folder before any library reads it
     tiny           the built-in model and tokenizers, made from scratch
     adapters       LoRA through PEFT
     loading        a name → model and tokenizer, ready to use (open this first)
     engine/        prompts → sampled tokens with their log-probabilities
+    chat_templates messages → text in the model's chat format
     batch_layout   padded rows → rows without padding, shared prompts once
     cpu_layers     a faster pass through the layers when training on a CPU
     logprobs       hidden states → log-probabilities and entropies, chunk by chunk

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.errors import ConfigError
+from groupwise.foreign_programs import last_matches
+from groupwise.language.model_files import adapter_settings
 from groupwise.language.model_lookup import import_extra
 
 ALL_LINEAR = "all-linear"
@@ -53,7 +55,25 @@ def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
 
 def load_adapter(model: Any, folder: Path) -> Any:
     """The model in the adapter saved in `folder`, ready for more training."""
-    return import_extra("peft").PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+    peft = import_extra("peft")
+    try:
+        settings = adapter_settings(folder, peft.LoraConfig().to_dict())
+        targets = settings.get("target_modules")
+        if isinstance(targets, str) and targets != ALL_LINEAR:
+            settings["target_modules"] = _matching(model, targets)
+        config = peft.LoraConfig(task_type="CAUSAL_LM", **settings)
+        return peft.PeftModel.from_pretrained(model, str(folder), config=config, is_trainable=True)
+    except Exception as error:  # the boundary to PEFT, which raises what it likes about a strange folder
+        hint = error.hint if isinstance(error, ConfigError) else ""
+        said = error.message if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(f"the adapter in '{folder}' cannot be used: {said:.300}", hint=hint) from error
+
+
+def _matching(model: nn.Module, pattern: str) -> list[str]:
+    """The names of the modules that a regular expression matches completely, as PEFT would find them."""
+    names = [name for name, _ in model.named_modules() if name]
+    found = last_matches(rf"\A(?:{pattern})\Z", names)
+    return [name for name, groups in zip(names, found, strict=True) if groups is not None]
 
 
 def has_adapter(model: Any) -> bool:

@@ -20,6 +20,7 @@ import torch
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.language.adapters import Lora, add_adapter, has_adapter, load_adapter, merged_state
 from groupwise.language.logprobs import base_model
+from groupwise.language.model_files import INDEX, REST, FolderWeights, check_counts, check_model, check_size
 from groupwise.language.model_lookup import ModelLocation, find_model, import_extra
 from groupwise.language.tiny import tiny_model
 
@@ -133,44 +134,92 @@ def _load(place: ModelLocation, dtype: torch.dtype, quantized: Any, device: torc
         model.name_or_path = model.config.name_or_path = place.name
         return LanguageModel(model.to(dtype), tokenizer, place.name)
     transformers = import_extra("transformers")
-    tokenizer = _tokenizer(transformers, place)
-    model = _model(transformers, place, dtype, quantized, device)
+    folder = _local(place)
+    with _refusals(f"the model '{place.name}' cannot be used"):
+        weights = check_model(folder)
+    with _refusals(f"the tokenizer of '{place.name}' cannot be read"):
+        tokenizer = _tokenizer(transformers, folder)
+    with _refusals(f"the model '{place.name}' cannot be used"):
+        config = _config(transformers, folder, weights, dtype)
+    model = _model(transformers, place.name, folder, config, dtype, quantized, device)
     _check_vocabulary(place.name, model, tokenizer)
     _ensure_pad(place.name, model, tokenizer)
     return LanguageModel(model, tokenizer, place.name)
 
 
-def _tokenizer(transformers: Any, place: ModelLocation) -> Any:
+def _local(place: ModelLocation) -> Path:
+    """The model's folder; of a model on the hub, the cache's, into which only what we read is downloaded."""
+    if Path(place.source).is_dir():
+        return Path(place.source)
+    with _refusals(f"the model '{place.name}' cannot be downloaded"):
+        wanted = [*REST, INDEX, "model*.safetensors"]
+        return Path(import_extra("huggingface_hub").snapshot_download(place.source, allow_patterns=wanted))
+
+
+@contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    """The boundary to libraries that read a folder of strangers: whatever they raise becomes one sentence."""
     try:
-        kind = transformers.PreTrainedTokenizerFast if _is_generic(place) else transformers.AutoTokenizer
-        return kind.from_pretrained(place.source, padding_side="right", trust_remote_code=False)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise ConfigError(f"the tokenizer of '{place.name}' cannot be read: {_first_line(error)}") from error
+        yield
+    except MissingExtra:
+        raise
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error.message}", hint=error.hint) from error
+    except Exception as error:
+        raise ConfigError(f"{what}: {_reason(error)}") from error
+    except BaseException as error:
+        # A panic in a library written in Rust, which is not an Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ConfigError(f"{what}: {_reason(error)}") from error
 
 
-def _is_generic(place: ModelLocation) -> bool:
+def _reason(error: BaseException) -> str:
+    if "trust_remote_code" in str(error):
+        return "it needs Python code of its own (auto_map), which is never run"
+    kind = "" if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: "
+    return f"{kind}{_first_line(error)}"[:400]
+
+
+def _tokenizer(transformers: Any, folder: Path) -> Any:
+    kind = transformers.PreTrainedTokenizerFast if _is_generic(folder) else transformers.AutoTokenizer
+    return kind.from_pretrained(str(folder), padding_side="right", trust_remote_code=False)
+
+
+def _is_generic(folder: Path) -> bool:
     """Whether a folder's tokenizer is complete in tokenizer.json; AutoTokenizer may add rules of the model family."""
-    folder = Path(place.source)
     settings = folder / "tokenizer_config.json"
     if not (folder / "tokenizer.json").is_file() or not settings.is_file():
         return False
-    return json.loads(settings.read_text()).get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
+    return json.loads(settings.read_bytes()).get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
-def _model(transformers: Any, place: ModelLocation, dtype: torch.dtype, quantized: Any, device: torch.device) -> Any:
+def _config(transformers: Any, folder: Path, weights: FolderWeights, dtype: torch.dtype) -> Any:
+    """The settings in config.json, if a model of that shape can be filled by its weights and fits into memory."""
+    config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+    check_counts(config.to_dict(), getattr(config.get_text_config(), "num_hidden_layers", None), weights)
+    # Without memory: on the meta device, tensors have shapes only.
+    with torch.device("meta"), _quiet_bars():
+        empty = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    quantized = getattr(config, "quantization_config", None) is not None
+    check_size(sum(parameter.numel() for parameter in empty.parameters()), weights, dtype.itemsize, quantized)
+    return config
+
+
+def _model(
+    transformers: Any, name: str, folder: Path, config: Any, dtype: torch.dtype, quantized: Any, device: torch.device
+) -> Any:  # fmt: skip
     options = {} if quantized is None else {"quantization_config": quantized, "device_map": {"": str(device)}}
-    try:
-        with _quiet_bars():
-            model, report = transformers.AutoModelForCausalLM.from_pretrained(
-                place.source, dtype=dtype, output_loading_info=True, trust_remote_code=False, **options
-            )
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        raise ConfigError(f"the model '{place.name}' cannot be read: {_first_line(error)}") from error
+    with _refusals(f"the model '{name}' cannot be read"), _quiet_bars():
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            str(folder), config=config, dtype=dtype, output_loading_info=True, use_safetensors=True,
+            trust_remote_code=False, **options,
+        )  # fmt: skip
     missing = sorted(report["missing_keys"])
     # Transformers would continue with random numbers.
     if missing:
         raise ConfigError(
-            f"the weights of '{place.name}' are incomplete: {len(missing)} are missing, for example {missing[0]}",
+            f"the weights of '{name}' are incomplete: {len(missing)} are missing, for example {missing[0]}",
             hint="Save the model again, or check whether its config.json belongs to other weights.",
         )
     return model
@@ -241,5 +290,5 @@ def _device(wanted: str | torch.device) -> torch.device:
     return device
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

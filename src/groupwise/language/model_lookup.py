@@ -3,7 +3,6 @@
 import difflib
 import hashlib
 import importlib
-import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, MissingExtra
+from groupwise.files import open_regular
+from groupwise.language.model_files import ADAPTER, CONFIG, REST, TOKENIZERS, base_of
 
 
 def import_extra(module: str, install: str = "pip install 'groupwise[language]'") -> Any:
@@ -22,10 +23,6 @@ def import_extra(module: str, install: str = "pip install 'groupwise[language]'"
         package = module.partition(".")[0]
         message = f"language models need the package {package}, which cannot be imported: {error}"
         raise MissingExtra(message, hint=install) from error
-
-
-ADAPTER = "adapter_config.json"
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +55,23 @@ def find_model(name: str, seed: int = 0) -> ModelLocation:
 
 def is_model(folder: Path) -> bool:
     """Whether `folder` has the settings file of a model or an adapter."""
-    return any((folder / file).is_file() for file in ("config.json", ADAPTER))
+    return any((folder / file).is_file() for file in (CONFIG, ADAPTER))
 
 
 def _folder(name: str, folder: Path) -> ModelLocation:
-    if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
-        base = json.loads((folder / ADAPTER).read_text()).get("base_model_name_or_path") or ""
-        if not base:
-            raise ConfigError(f"the adapter in '{name}' does not name its base model (base_model_name_or_path)")
+    if (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file():
+        try:
+            base = base_of(folder)
+        except ConfigError as error:
+            raise ConfigError(f"the adapter in '{name}' cannot be used: {error.message}", hint=error.hint) from None
+        below = Path(base).expanduser()
+        if is_model(below) and not (below / CONFIG).is_file():
+            raise ConfigError(
+                f"the base model of the adapter in '{name}' is '{base}', which is an adapter itself",
+                hint="Merge that one into its model first, for example with groupwise export.",
+            )
         return replace(find_model(base), name=name, adapter=folder)
-    if not (folder / "config.json").is_file():
+    if not (folder / CONFIG).is_file():
         raise ConfigError(f"folder '{name}' is not a model: it has no config.json", hint=_advice(name))
     if not any((folder / file).is_file() for file in TOKENIZERS):
         hint = f"Save the tokenizer there too: tokenizer.save_pretrained('{name}')."
@@ -119,10 +123,6 @@ def _nearby(name: str) -> Iterator[Path]:
             yield from (p for p in sorted(parent.iterdir()) if is_model(p))
 
 
-REST = (
-    "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "chat_template.jinja", "merges.txt", *TOKENIZERS,
-)  # fmt: skip
 # Bytes read at a time, and how many times: at most 16 MiB of a file.
 PIECE, PIECES = 2**16, 256
 
@@ -141,7 +141,7 @@ def fingerprint(place: ModelLocation) -> Fingerprint:
     if not folder.is_dir():
         config = import_extra("huggingface_hub").try_to_load_from_cache(place.source, "config.json")
         return {"weights": {}, "rest": {}, "commit": {place.source: Path(str(config)).parent.name}}
-    weights = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
+    weights = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
     return {
         "weights": {path.name: _digest(path) for path in weights},
         "rest": {name: _digest(folder / name) for name in REST if (folder / name).is_file()},
@@ -151,7 +151,7 @@ def fingerprint(place: ModelLocation) -> Fingerprint:
 def _digest(path: Path) -> str:
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         for place in range(0, size, max(PIECE, -(-size // PIECES))):
             file.seek(place)
             digest.update(file.read(PIECE))
