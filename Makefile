@@ -1,7 +1,7 @@
 # Two commands do everything on Linux with Python 3.11+ and make:
 #   make demo       set up what the demo needs, then teach a small language model to add with GRPO (about two minutes)
 #   make test       set up everything, then run every check
-#   make test-all   the checks of `make test`, the long tests, and new examples for every property
+#   make test-all   the checks of `make test`, the long tests, new examples for every property, and half an hour of fuzzing
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all install system lint types layers unit long explore docs page format clean
+.PHONY: demo test test-all install system lint types layers unit long explore fuzz docs page format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,7 +23,7 @@ demo: $(DEMO)
 
 test: install lint types layers unit
 
-test-all: test long explore
+test-all: test long explore fuzz
 
 install: $(STAMP)
 
@@ -72,6 +72,10 @@ long:
 # Property tests draw the same examples every time under `make test`; here they draw new ones.
 explore:
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n 2 --dist loadfile $$(grep -rl hypothesis tests --include='test_*.py')
+
+# Every reader of files against damaged and hostile ones; `make test` runs a fixed share of it.
+fuzz:
+	$(BIN)/python benchmarks/fuzz_files.py --json --minutes 30
 
 docs:
 	$(BIN)/python -m groupwise.config.reference > docs/reference/config.md
