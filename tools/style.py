@@ -1,12 +1,14 @@
 """Hold the package to its own rules: `python tools/style.py` prints the figures and what breaks a rule.
 
 The rules: no import cycle, import lines at most 6%, comment-only lines at least 2%, no folder with more than 25 files,
-no public class name in two files, and a docstring that serves as a map in the `__init__` of every package.
+no public class name in two files, and a docstring in the `__init__` of every package that serves as its map: it names
+every file and folder beside it.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -81,15 +83,22 @@ def broken_rules(package: list[Module]) -> list[str]:
         f"class {name} is in {' and '.join(map(str, where))}" for name, where in classes.items() if len(where) > 1
     ]
     broken += [
-        f"{module.path} has no map: write a docstring that says what is here and which file to open first"
-        for module in package
-        if module.path.name == "__init__.py" and not ast.get_docstring(module.tree)
+        f"{module.path} does not mention {name}" for module in package for name in missing_on_map(module, package)
     ]
     if imports > MOST_IMPORT_LINES:
         broken.append(f"{imports:.1%} of all lines are imports; {MOST_IMPORT_LINES:.0%} at most")
     if comments < LEAST_COMMENT_LINES:
         broken.append(f"{comments:.2%} of all lines are comments; {LEAST_COMMENT_LINES:.0%} at least")
     return broken + import_cycle(package)
+
+
+def missing_on_map(module: Module, package: list[Module]) -> list[str]:
+    """The files and folders beside an `__init__` that its docstring does not name."""
+    if module.path.name != "__init__.py":
+        return []
+    named = set(re.findall(r"\w+", ast.get_docstring(module.tree) or ""))
+    beside = {other.name.rpartition(".")[2] for other in package if other.name.rpartition(".")[0] == module.name}
+    return sorted(beside - named - {"__main__"})
 
 
 def import_cycle(package: list[Module]) -> list[str]:

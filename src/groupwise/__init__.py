@@ -1,6 +1,7 @@
 """Groupwise: Group Relative Policy Optimization for agents, workflows, programs and control.
 
-    types errors files workers readers sqlite      vocabulary and plumbing
+    types errors extras files sqlite               vocabulary and plumbing
+    readers xml_reader workers worker_process event_loop user_code
     config, core                                   settings; the mathematics as pure functions
     language rollout rewards memory sandbox workflows      parts, independent of each other
     training → reporting                           one loop for all products; what people see of a run

@@ -19,5 +19,6 @@ In the order data flows:
     program_reward       code in an answer, run against tests in a sandbox
 
 For people who use a trained model: `agent` and `settings` (an agent from Python), `conversation/chat` (the command),
-`openai/` and `chat_worker` (the service), `export` (a folder for Transformers).
+`openai/`, `chat_service` and `chat_worker` (the service), `export` (a folder for Transformers), `commands` (the
+command line).
 """

@@ -10,10 +10,11 @@ Open `design_call` first: `groupwise design` is one call of it. In the order in 
     sampling, heuristics     who decides: the policy, learned preferences, earlier plans, random keys and rules of thumb
     familiarity              how far requirements are from the policy's training data
     generations              the candidates of each generation: selection, edits, diversity
-    memory, correction       what earlier calls and measurements teach
+    memory, prediction_correction   what earlier calls and measurements teach
     pipeline, outcome        the search loop in six stages, and what it returns
     explanation              the design compared with a baseline, in words
     design_call, report, figures    one call from a file, and its report on a terminal and as a page
+    commands, workflow_worker       the command line, and the service's worker process
 
 For training, `declaration` and `product` are the border to the rest of the package, `learning` turns plans into
 trajectories and rewards; synthetic requirements are in `tasks`. `pretrained.safetensors` are the weights that

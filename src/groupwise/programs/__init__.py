@@ -10,6 +10,7 @@ Each package uses only the ones before it:
     problems     families of problems, and the user's own problems from a file
     search       Monte Carlo tree search, over any domain and over programs
     learning     a language model learns to write programs: the product `code`
+    commands     `groupwise solve` and `groupwise search`
 
 `declaration` is what the rest of the package knows of the product before a run asks for it.
 """

@@ -4,7 +4,7 @@ Start with `episodes`. In the order in which data flows:
 
     contract    what an environment and a policy must return, checked as their arrays arrive
     episodes    collect_groups: every task attempted by a group that starts in the same state; greedy evaluation
-    tape        the recording behind it: [T, N] arrays, one row per step, cut into episodes at the end
+    recording   what is behind it: [T, N] arrays, one row per step, cut into episodes at the end
     segments    EnvironmentCopies: copies that play on from one segment to the next, and can be resumed
     checker     check_environment: tells the author of an environment which rules it breaks
 

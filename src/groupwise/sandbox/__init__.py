@@ -16,7 +16,7 @@ There are two tiers. Open `monty.py` or `bubblewrap.py` first; in the order data
     inside/             what is sent into a sandbox and runs there: the dispatcher, the judge and the code
     plain_data          plain data is all that leaves a sandbox: what counts as plain, and a reader of literals
     limits_and_outcomes how a run may end, and what its caller lets it use (`SandboxLimits`)
-    limits              every other number that bounds a run: memory, seconds, sizes of values and messages
+    fixed_limits        every other number that bounds a run: memory, seconds, sizes of values and messages
 
 Where a machine cannot give a tier, opening it raises with the remedy; nothing falls back to running code in the open.
 """

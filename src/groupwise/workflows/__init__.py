@@ -6,10 +6,11 @@
 
 In the order in which data flows:
 
-    requirements.py    what is asked: activities, rules, pools, demand; process_mining.py estimates it from a log
+    requirements.py    what is asked: activities, rules, pools, demand; process_mining.py finds it in event_logs.py
     files/             BPMN, YAWL, PNML, JSON and other formats to a document and back
     document.py        the graphs of a file; graph.py has their nodes and flows
-    blocks.py          a design as a tree of blocks, sound by construction; block_form.py finds the blocks of a graph
+    blocks.py          a design as a tree of blocks, sound by construction; block_form.py finds the blocks of a
+                       graph, partial_orders.py the order among the parts of one
     soundness/         can every case finish, and cleanly?
     rules.py           which requirements a design breaks; feasibility.py says whether any design can meet them all
     evaluation/        how a design performs: formulas, simulation, schedules

@@ -1,8 +1,8 @@
 """Conversations: what a model is shown, what it says, and which of the tokens are its own.
 
-Training walks down this list; open `frame` first:
+Training walks down this list; open `chat_format` first:
 
-    frame              messages → tokens in the model's chat format, and sampled tokens → text
+    chat_format        messages → tokens in the model's chat format, and sampled tokens → text
     call_formats       tool calls in a model's text, for each family of models
     prompts            a problem with one answer as prompt tokens
     rollouts           groups of conversations with an environment, as trajectories

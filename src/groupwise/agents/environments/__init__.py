@@ -1,14 +1,14 @@
 """Environments: the other side of a conversation. Authors see messages, never tokens.
 
-contract           what an environment and its scenarios must offer; start here to write your own
-registry           `task.environment` → scenarios
-checker            finds out whether an environment keeps the contract
-processes          environments in worker processes, for those that compute a lot
-conversation       scenarios with a scripted, rule-based or model-played user
-task               a goal and a function that checks it; problems with one answer as one turn
-orders             questions about a shop, answered with tools on a real database
-worked_sums        sums whose written working counts
-textarena          single-player games of TextArena
+contract             what an environment and its scenarios must offer; start here to write your own
+registry             `task.environment` → scenarios
+checker              finds out whether an environment keeps the contract
+worker_environments  environments in worker processes, for those that compute a lot
+conversation         scenarios with a scripted, rule-based or model-played user
+task                 a goal and a function that checks it; problems with one answer as one turn
+orders               questions about a shop, answered with tools on a real database
+worked_sums          sums whose written working counts
+textarena            single-player games of TextArena
 """
 
 from groupwise.agents.environments.contract import (

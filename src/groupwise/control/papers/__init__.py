@@ -1,10 +1,10 @@
 """Papers this package builds on, each with its central experiment repeated in seconds: does the effect appear?
 
-paper_result   what an experiment reports: the claim, whether it appeared, and the numbers; open it first
-grpo           the group mean in place of a critic (arXiv 2402.03300)
-pcgrad         projecting conflicting gradients (arXiv 2001.06782)
-softmod        soft modules for several tasks (arXiv 2003.13661)
-gpmixture      an infinite mixture of Gaussian processes (arXiv 2006.11441)
+paper_result      what an experiment reports: the claim, whether it appeared, and the numbers; open it first
+grpo_replication  the group mean in place of a critic (arXiv 2402.03300)
+pcgrad            projecting conflicting gradients (arXiv 2001.06782)
+softmod           soft modules for several tasks (arXiv 2003.13661)
+gpmixture         an infinite mixture of Gaussian processes (arXiv 2006.11441)
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,6 @@
 
 Open `product` first. In the order in which data flows:
 
-    settings         `task.options` of the product, checked
     model            the model with its tokenizer, and what it reads and writes
     rollout          which problems come next, groups of programs by the policy, their scores, evaluations
     prior            the policy as the prior of a search; many searches share its batches

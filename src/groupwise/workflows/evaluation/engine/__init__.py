@@ -1,6 +1,7 @@
 """The compiled event loop of the simulation.
 
-    memory            where every record lies in the two arrays; random numbers, heaps, frames. Read its constants first
+    engine_fields     where every field lies in the two arrays; read it first
+    memory            random numbers, heaps, frames
     pools             queues and servers: a try waits, is served, leaves
     simulation_loop   blocks begin and end; the loops over arrivals and over batches, which `simulation.py` calls
 
