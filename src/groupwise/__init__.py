@@ -1,7 +1,8 @@
 """Groupwise: Group Relative Policy Optimization for agents, workflows, programs and control.
 
-    types errors extras files sqlite               vocabulary and plumbing
-    readers xml_reader workers worker_process event_loop user_code
+    types errors extras files sqlite                       vocabulary and plumbing
+    readers xml_reader foreign_programs machine_memory     foreign files, patterns and templates, and what fits in memory
+    workers worker_process event_loop user_code            processes, threads and the user's own code
     config, core                                   settings; the mathematics as pure functions
     language rollout rewards memory sandbox workflows      parts, independent of each other
     training → reporting                           one loop for all products; what people see of a run
