@@ -1,14 +1,14 @@
 """Groupwise: Group Relative Policy Optimization for agents, workflows, programs and control.
 
-    types errors extras files sqlite                       vocabulary and plumbing
-    readers xml_reader foreign_programs machine_memory     foreign files, patterns and templates, and what fits in memory
-    workers worker_process event_loop user_code            processes, threads and the user's own code
-    config, core                                   settings; the mathematics as pure functions
-    language rollout rewards memory sandbox workflows      parts, independent of each other
-    training → reporting                           one loop for all products; what people see of a run
-    agents designer programs control               products, each behind its row in products.py
-    compat                                         names of the documents this grew from
-    service, commands, cli                         HTTP and the command line
+    types errors extras files sqlite                    vocabulary and plumbing
+    readers xml_reader foreign_programs machine_memory  foreign files and programs, and what fits in memory
+    workers worker_process event_loop user_code         processes, threads, and the user's own code
+    config, core                                        settings; the mathematics as pure functions
+    language rollout rewards memory sandbox workflows   parts, independent of each other
+    training → reporting                                one loop for all products; what people see of a run
+    agents designer programs control                    products, each behind its row in products.py
+    compat                                              names of the documents this grew from
+    service, commands, cli                              HTTP and the command line
 
 Open training/loop.py first: the whole algorithm on one screen. docs/architecture.md explains the rest.
 The names below are imported when they are first used, so that `import groupwise` stays light.
