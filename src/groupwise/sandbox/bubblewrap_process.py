@@ -36,7 +36,7 @@ for name, code in marshal.loads(data):
 module.dispatch()
 """
 # Modules in the order in which they import one another; the last one has `dispatch`, which `BOOT` calls.
-PARTS = ("limits", "wire", "inside.program", "inside.remote", "inside.judge", "inside.dispatcher")
+PARTS = ("fixed_limits", "wire", "inside.program", "inside.remote", "inside.judge", "inside.dispatcher")
 # Pieces of a report besides the value, and some to spare, so that `fault_of` sees a value that is too large.
 AROUND = 10
 

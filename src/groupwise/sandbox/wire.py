@@ -3,7 +3,7 @@
 A value is a letter, a length or count, a colon, and what it counts: `L2:I1:1S2:ab` is [1, "ab"]. Whatever the bytes
 are, reading makes only plain values, within limits; `marshal` and `pickle` would not. A message (frame) is four bytes
 of length, big-endian, and that many bytes. This file also runs inside the sandbox, where every import costs time, so
-it imports nothing but `os` and `limits`.
+it imports nothing but `os` and `fixed_limits`.
 """
 
 from __future__ import annotations
