@@ -93,3 +93,11 @@ def test_both_tiers_do_the_same_by_one_interface(tier: str) -> None:
 def test_another_tier_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match="there is no sandbox 'docker'"):
         open_sandbox("docker")
+
+
+def test_the_second_tier_is_there_wherever_bubblewrap_itself_can_start() -> None:
+    """Otherwise a fault of ours would look like a machine without it, and every test of the tier would be skipped."""
+    wall = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
+    if shutil.which("bwrap") is None or subprocess.run(wall, capture_output=True).returncode:
+        pytest.skip("bubblewrap is not installed, or not allowed to start")
+    assert available()["bubblewrap"] == ""
