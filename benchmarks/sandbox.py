@@ -28,19 +28,13 @@ from typing import Any
 
 from record import print_result
 
+from groupwise.agents.program_checks import SWAPS
 from groupwise.sandbox import Bubblewrap, Monty, SandboxLimits, SandboxResult, available
 from groupwise.sandbox.bubblewrap_command import as_nobody, found_interpreter
 
 PATIENT = SandboxLimits(seconds=30.0, memory_mb=512)
 BRIEF = SandboxLimits(seconds=3.0, memory_mb=512)
 LARGEST = 1 << 30
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.BitXor: ast.BitAnd,
-    ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or,
-    ast.Or: ast.And,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

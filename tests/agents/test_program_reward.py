@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.agents import language_product as product
-from groupwise.agents.data.problems import Problem
-from groupwise.agents.program_reward import ProgramTestReward, code_in, task_tests
+from groupwise.agents.program_reward import ProgramTestReward
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.function import attempt_of
@@ -19,29 +18,19 @@ from groupwise.rewards.scoring import score_groups
 from groupwise.sandbox import available
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
-from groupwise.types import Group, Score, Task
+from groupwise.types import Failed, Group, Score, Task
 
 if fault := available()["bubblewrap"]:
     pytest.skip(fault, allow_module_level=True)
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def answered(*texts: str) -> tuple[Any, ...]:
     return tuple(attempt_of([{"role": "assistant", "content": text}]) for text in texts)
-
-
-def test_the_code_is_the_last_block_or_a_text_that_defines_a_function() -> None:
-    assert code_in("First:\n```python\na = 1\n```\nbetter:\n```\nb = 2\n```\nDone.") == "b = 2\n"
-    assert code_in("def f(x):\n    return x") == "def f(x):\n    return x"
-    assert code_in("I would sort the list.") == ""
-
-
-def test_tests_come_with_the_task_under_the_names_of_the_usual_data() -> None:
-    ours = Task("t", Problem("p", "", {"tests": ["assert f(1) == 1", "assert f(2) == 2"]}))
-    mbpp = Task("t", {"test_list": ["assert f(1) == 1"], "test_setup_code": "import math"})
-    human_eval = Task("t", {"test": "def check(candidate):\n    assert candidate(1)", "entry_point": "f"})
-    assert task_tests(ours) == ("assert f(1) == 1\nassert f(2) == 2", "")
-    assert task_tests(mbpp) == ("import math\nassert f(1) == 1", "")
-    assert task_tests(human_eval) == ("def check(candidate):\n    assert candidate(1)\ncheck(f)", "f")
 
 
 def test_a_group_of_programs_is_scored_with_parts_and_flags() -> None:
@@ -63,13 +52,33 @@ def test_a_group_of_programs_is_scored_with_parts_and_flags() -> None:
 
 
 def test_without_tests_an_attempt_has_failed() -> None:
-    with pytest.raises(ContractError, match="program has no tests"):
+    with pytest.raises(ContractError, match="the task has no tests"):
         asyncio.run(ProgramTestReward().score_group(Task("t", {}), answered("def f(x): return x")))
+    with pytest.raises(ContractError, match="program has no tests"):
+        ProgramTestReward().compute_reward([{"role": "assistant", "content": "def f(x): return x"}])
+
+
+def test_unsound_tests_score_nobody() -> None:
+    task = Task("t", {"tests": "f(1)"})
+    [scored] = score_groups(ProgramTestReward(), [Group("g", task, answered("def f(x): return x"))])
+    (failed,) = scored.scores
+    assert isinstance(failed, Failed)
+    assert "program cannot score t: a program that returns None passes its tests" in failed.failure.message
+    with pytest.raises(ConfigError, match="tests cannot be used: a program that returns None passes"):
+        ProgramTestReward(tests="f(1)")
+
+
+def test_an_answer_that_redefines_a_helper_of_its_prompt_is_judged_by_the_prompts() -> None:
+    prompt = 'def encode(x):\n    return x + 5\n\ndef decode(x):\n    """Undo encode."""\n'
+    task = Task("t", {"prompt": prompt, "tests": "assert decode(encode(7)) == 7\nassert decode(encode(1)) == 1"})
+    texts = ("def decode(x):\n    return x - 5", "def decode(x):\n    return x\ndef encode(x):\n    return x")
+    [scored] = score_groups(ProgramTestReward(), [Group("g", task, answered(*texts))])
+    assert [score.total for score in scored.scores if isinstance(score, Score)] == [1.0, 0.0]
 
 
 def test_settings_name_it(tmp_path: Path) -> None:
     data = tmp_path / "programs.jsonl"
-    data.write_text("".join(json.dumps({"prompt": f"{n}", "tests": "assert f(1) == 1"}) + "\n" for n in range(20)))
+    data.write_text("".join(json.dumps({"prompt": f"{n}", "tests": "assert f(1) == 12"}) + "\n" for n in range(20)))
     settings = {
         "product": "language", "environment": str(data), "options": {"check": "none"}, "model_name": "tiny",
         "max_new_tokens": 5, "num_generations": 2, "tasks_per_step": 1, "num_episodes": 1, "eval_episodes": 2,

@@ -83,7 +83,7 @@ def test_every_ending_has_a_name_and_a_message(
 
 def test_time_and_output_are_limited(sandbox: Bubblewrap) -> None:
     assert sandbox.run("while True:\n    pass", limits=SandboxLimits(seconds=0.2)).outcome is SandboxOutcome.TIMED_OUT
-    assert sandbox.run("def f():\n    f()", limits=SandboxLimits(seconds=0.2), tests="while True: pass").outcome is (
+    assert sandbox.run("def f():\n    f()", limits=SandboxLimits(seconds=0.2), tests="f\nwhile True: pass").outcome is (
         SandboxOutcome.TIMED_OUT
     )
     ran = sandbox.run("while True:\n    print('x' * 99)", limits=SandboxLimits(seconds=5, output_kb=4))

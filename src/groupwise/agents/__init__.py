@@ -17,6 +17,8 @@ In the order data flows:
     strategies/          how to conduct customer service, technical support, teaching and sales
     evaluation           held-out problems: accuracy, pass@k
     program_reward       code in an answer, run against tests in a sandbox
+    program_tasks        a task's tests, its prompt's helpers and its reference solution, from its columns
+    program_checks       whether tests reward nonsense or refuse a right program, found before a run
 
 For people who use a trained model: `agent` and `settings` (an agent from Python), `conversation/chat` (the command),
 `openai/`, `chat_service` and `chat_worker` (the service), `export` (a folder for Transformers), `commands` (the

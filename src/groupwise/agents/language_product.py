@@ -3,6 +3,7 @@
 problems → Completions → groups of answers → reward → training rows
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
-from groupwise.agents.data.dataset import DataProblems, find_problems
+from groupwise.agents.data.dataset import DataProblems, find_problems, listed
 from groupwise.agents.data.problems import Problems
 from groupwise.agents.evaluation import as_groups, greedy_evaluation
 from groupwise.agents.model_start import load_start, open_run, pin_start
@@ -31,6 +32,7 @@ from groupwise.types import Array, End, Group, Policy, Reward, Score, Task, Traj
 
 __all__ = ["build", "check", "open_run", "prepare"]
 
+logger = logging.getLogger(__name__)
 add_reward("program", "groupwise.agents.program_reward:ProgramTestReward")
 
 ROOM = 16_384  # sampled tokens of all answers that are generated at once
@@ -41,12 +43,8 @@ def prepare(cfg: TrainingConfig) -> TrainingConfig:
 
 
 def check(cfg: TrainingConfig) -> None:
-    reward_of(cfg, find_problems(cfg.task))
-
-
-def reward_of(cfg: TrainingConfig, problems: Problems) -> Reward:
-    """Return the reward that the settings name, else the problems' own grade."""
-    return find_reward(cfg.reward) or per_attempt(grader(problems))
+    for note in usable_problems(find_problems(cfg.task), find_reward(cfg.reward))[1]:
+        logger.warning("%s", note)
 
 
 def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
@@ -55,8 +53,9 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     A reward named in `cfg.reward` replaces the problems' own grade, in evaluation too; `reward` replaces both, but only
     in training.
     """
-    problems = find_problems(cfg.task)
-    grade = reward_of(cfg, problems)
+    named = find_reward(cfg.reward)
+    problems, notes = usable_problems(find_problems(cfg.task), named)
+    grade = named or per_attempt(grader(problems))
     language = load_start(cfg)
     policy = policy_of(cfg, language)
     engine = Engine(language.model, language.tokenizer, slots=answers_at_once(cfg))
@@ -65,7 +64,23 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     tasks = training_problems(problems, cfg.run.seed)
     source = LanguageSource(cfg, policy, engine, tasks, rollout, reward or grade, rows_of_tokens)
     evaluation = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade))
-    return Parts(policy, source, evaluation, lambda: evaluation.shown)
+    return Parts(policy, source, evaluation, lambda: evaluation.shown, notes=notes)
+
+
+def usable_problems(problems: Problems, reward: Reward | None) -> tuple[Problems, tuple[str, ...]]:
+    """Return the problems that the reward can score fairly, and a note about those that are left out.
+
+    A reward may have a method `unfit(tasks)`, which returns the ids of tasks to leave out, each with the reason.
+    Generated problems are not listed, so such a reward can refuse them only one at a time.
+    """
+    unfit = getattr(reward, "unfit", None)
+    if not isinstance(problems, DataProblems) or unfit is None:
+        return problems, ()
+    tasks = [Task(problem.place, problem) for problem in problems]
+    faults = unfit(tasks)
+    if not faults:
+        return problems, ()
+    return problems.without(faults), (f"{len(faults)} of {len(tasks)} tasks are left out: {listed(faults)}",)
 
 
 def policy_of(cfg: TrainingConfig, language: LanguageModel, reference: LanguagePolicy | None = None) -> LanguagePolicy:

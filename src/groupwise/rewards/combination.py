@@ -135,6 +135,10 @@ class MultiObjectiveRewardFunction(RewardFunction):
             found |= {f"{name}/{metric}" if metric in found else metric: v for metric, v in part.metrics().items()}
         return found
 
+    def unfit(self, tasks: Sequence[Task]) -> dict[str, str]:
+        """Ids of tasks that a component cannot score fairly, and why."""
+        return {name: why for _, part in self._offering("unfit") for name, why in part.unfit(tasks).items()}
+
     def hints(self) -> tuple[Hint, ...]:
         return tuple(hint for _, part in self._offering("hints") for hint in part.hints())
 

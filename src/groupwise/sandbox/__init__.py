@@ -10,8 +10,9 @@ There are two tiers. Open `monty.py` or `bubblewrap.py` first; in the order data
     monty               first tier: an interpreter without files or network, and the host functions code may call
     bubblewrap          second tier: full CPython in sandboxes of the Linux kernel, one per run or one per group
     bubblewrap_process  one such sandbox: how it starts, takes jobs and reports
-    bubblewrap_command  what the second tier needs from this machine, and the command line of its wall
+    bubblewrap_command  what the second tier needs from this machine: the command line of its wall, packages
     seccomp             its system call filters
+    program_tests       tests of programs, read before they run: the names they expect, and what they import
     wire                plain data as bytes, and messages, between processes that do not trust each other
     inside/             what is sent into a sandbox and runs there: the dispatcher, the judge and the code
     plain_data          plain data is all that leaves a sandbox: what counts as plain, and a reader of literals
@@ -24,12 +25,20 @@ Where a machine cannot give a tier, opening it raises with the remedy; nothing f
 from collections.abc import Callable
 
 from groupwise.errors import ConfigError, GroupwiseError
-from groupwise.sandbox.bubblewrap import Bubblewrap, proved_interpreter
+from groupwise.sandbox.bubblewrap import Bubblewrap, JudgedProgram, proved_interpreter
 from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult
 from groupwise.sandbox.monty import Monty, monty_library
 
 __all__ = [
-    "TIERS", "Bubblewrap", "Monty", "SandboxLimits", "SandboxOutcome", "SandboxResult", "available", "open_sandbox",
+    "TIERS",
+    "Bubblewrap",
+    "JudgedProgram",
+    "Monty",
+    "SandboxLimits",
+    "SandboxOutcome",
+    "SandboxResult",
+    "available",
+    "open_sandbox",
 ]  # fmt: skip
 
 TIERS = ("monty", "bubblewrap")

@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
 from groupwise.sandbox.bubblewrap_command import Interpreter, found_interpreter
-from groupwise.sandbox.bubblewrap_process import SandboxProcess
+from groupwise.sandbox.bubblewrap_process import NOTHING, Needs, SandboxProcess
+from groupwise.sandbox.fixed_limits import PACKAGES_MEMORY
 from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult
+from groupwise.sandbox.program_tests import Expectations, read_tests, without_classes
 from groupwise.sandbox.seccomp import code_filter
 from groupwise.sandbox.source_code import unusable
 from groupwise.sandbox.wire import WireError, dumps
@@ -46,6 +50,21 @@ UNHURRIED = SandboxLimits(seconds=30)
 REFUSED = ["network", "processes", "files", "writing", "proc", "signals"]
 
 
+@dataclass(frozen=True)
+class JudgedProgram:
+    """Code and the tests it must pass; `call` is the function under test, if known. `helpers`: see `Bubblewrap.run`.
+
+    With `variants`, the code is that many programs of our own in one (see `inside.judge.variant`), and the value is a
+    list of how each ended: outcome, message, and number of calls.
+    """
+
+    code: str
+    tests: str = ""
+    call: str = ""
+    helpers: str = ""
+    variants: int = 0
+
+
 class Bubblewrap:
     """Sandboxes for full Python: a fresh one for every run, or one for a group of runs. Any thread may run code.
 
@@ -65,6 +84,11 @@ class Bubblewrap:
         self._launcher: ThreadPoolExecutor | None = None
         self._owner = 0
 
+    @property
+    def python(self) -> str:
+        """The Python that runs the code."""
+        return self._interpreter.program
+
     def run(
         self,
         code: str,
@@ -74,22 +98,18 @@ class Bubblewrap:
         call: str = "",
         tests: str = "",
         stdin: str = "",
+        helpers: str = "",
     ) -> SandboxResult:
         """Run code in its own sandbox. Never raises because of what the code does.
 
-        With `tests` (Python that calls what the code defines), the run passes if they do. With `call`, the value is
-        what that function of the code returns for the inputs, in their order. With neither, the code is a program: it
-        gets `stdin`, and the inputs as global names, and passes if it ends without an error.
+        With `tests` (Python that calls what the code defines: assertions, test functions, or cases of unittest), the
+        run passes if they do; packages that they import are visible inside. `helpers` is what the prompt defines: the
+        code and the tests can use it, and the code cannot change what the tests use. With `call`, the value is what
+        that function of the code returns for the inputs, in their order. With neither, the code is a program: it gets
+        `stdin`, and the inputs as global names, and passes if it ends without an error.
         """
-        job = _job(code, inputs, limits, call, tests, stdin)
-        if isinstance(job, SandboxResult):
-            return job
-        with self._places:
-            cell = self._cell()
-            try:
-                return cell.run(job, tests, limits, last=True)
-            finally:
-                cell.close()
+        (ran,) = self._run_all([JudgedProgram(code, tests, call, helpers)], inputs, limits, stdin, fresh=True)
+        return _raised(ran)
 
     def run_group(
         self,
@@ -100,20 +120,24 @@ class Bubblewrap:
         call: str = "",
         tests: str = "",
         stdin: str = "",
+        helpers: str = "",
     ) -> list[SandboxResult]:
         """Run several attempts at one problem in a few shared sandboxes, each in its own processes: much faster.
 
         They share namespaces and a user, but cannot see or reach one another. Attempts that may start processes get
         a sandbox each.
         """
-        single = partial(self.run, inputs=inputs, limits=limits, call=call, tests=tests, stdin=stdin)
-        if limits.processes > 1:
-            return [single(code) for code in codes]
-        jobs = [_job(code, inputs, limits, call, tests, stdin) for code in codes]
-        lanes = min(self.workers, len(codes))
-        with ThreadPoolExecutor(max(lanes, 1)) as threads:
-            parts = list(threads.map(lambda lane: self._lane(jobs[lane::lanes], tests, limits), range(lanes)))
-        return [parts[place % lanes][place // lanes] for place in range(len(codes))]
+        programs = [JudgedProgram(code, tests, call, helpers) for code in codes]
+        return [_raised(ran) for ran in self._run_all(programs, inputs, limits, stdin, fresh=limits.processes > 1)]
+
+    def run_programs(
+        self, programs: Sequence[JudgedProgram], limits: SandboxLimits = SandboxLimits()
+    ) -> list[SandboxResult | ConfigError]:
+        """Run many programs, each with its own tests, in a few shared sandboxes.
+
+        If the tests of one cannot be run, its result is the error, and the others run all the same.
+        """
+        return self._run_all(programs, {}, limits, "")
 
     async def arun(self, code: str, *args: Any, **options: Any) -> SandboxResult:
         """`run`, with the same arguments, without blocking the event loop."""
@@ -137,45 +161,73 @@ class Bubblewrap:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _run_all(
+        self,
+        programs: Sequence[JudgedProgram],
+        inputs: Mapping[str, Any] | None,
+        limits: SandboxLimits,
+        stdin: str,
+        *,
+        fresh: bool = False,
+    ) -> list[SandboxResult | ConfigError]:
+        """Run programs in as many sandboxes as may run at a time; `fresh`: in one each."""
+        given = dict(inputs or {})
+        try:
+            dumps(given)
+        except WireError as error:
+            raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Pass plain data.") from None
+        jobs = [partial(_job, program, given, limits, stdin) for program in programs]
+        lanes = min(self.workers, len(jobs))
+        run = partial(self._lane, limits=limits, fresh=fresh)
+        if lanes < 2:
+            return run(jobs) if jobs else []
+        with ThreadPoolExecutor(lanes) as threads:
+            parts = list(threads.map(lambda lane: run(jobs[lane::lanes]), range(lanes)))
+        return [parts[place % lanes][place // lanes] for place in range(len(jobs))]
+
     def _lane(
-        self, jobs: Sequence[Mapping[str, Any] | SandboxResult], tests: str, limits: SandboxLimits
-    ) -> list[SandboxResult]:
-        """Run jobs one after another in one sandbox; if one of them ends it, continue in a new one."""
-        ran: list[SandboxResult] = []
+        self, jobs: Sequence[Callable[[], SandboxJob]], *, limits: SandboxLimits, fresh: bool
+    ) -> list[SandboxResult | ConfigError]:
+        """Run jobs one after another in one sandbox; if one of them ends it, or needs others, continue in a new one."""
+        ran: list[SandboxResult | ConfigError] = []
         cell: SandboxProcess | None = None
-        with self._places:
-            try:
-                for job in jobs:
-                    if isinstance(job, SandboxResult):
-                        ran.append(job)
+        with self._places, ExitStack() as opened:
+            for make in jobs:
+                try:
+                    job = make()
+                    if job.refused:
+                        ran.append(job.refused)
                         continue
-                    if cell is None or not cell.alive:
-                        cell = self._cell()
-                    ran.append(cell.run(job, tests, limits))
-            finally:
-                if cell is not None:
-                    cell.close()
+                    if cell is None or fresh or not cell.alive or cell.needs != job.needs:
+                        opened.close()
+                        cell = self._cell(job.needs)
+                        opened.callback(cell.close)
+                    ran.append(cell.run(job.code, job.tests, limits, last=fresh and not job.tests["text"]))
+                except ConfigError as error:
+                    ran.append(error)
         return ran
 
-    def _cell(self) -> SandboxProcess:
+    def _cell(self, needs: Needs) -> SandboxProcess:
         with self._lock:
             launch = self._launching()
             self._ready = [spare for spare in self._ready if not (spare.done() and _dead(spare))]
-            cell = self._ready.pop(0) if self._ready else launch()
+            spares = self._ready if needs == NOTHING else []
+            cell = spares.pop(0) if spares else launch(needs)
             while len(self._ready) < self.spares:
-                self._ready.append(launch())
+                self._ready.append(launch(NOTHING))
         return cell.result()
 
-    def _launching(self) -> Any:
+    def _launching(self) -> Callable[[Needs], Future[SandboxProcess]]:
         # With --die-with-parent bubblewrap dies with the *thread* that started it, so one long-lived thread starts them
         # all. After a fork that thread does not exist.
         if self._launcher is None or self._owner != os.getpid():
             self._owner, self._ready = os.getpid(), []
             self._launcher = ThreadPoolExecutor(1, "groupwise-sandbox")
-        return partial(self._launcher.submit, self._launched)
+        launcher = self._launcher
+        return lambda needs: launcher.submit(self._launched, needs)
 
-    def _launched(self) -> SandboxProcess:
-        cell = SandboxProcess(self._interpreter)
+    def _launched(self, needs: Needs) -> SandboxProcess:
+        cell = SandboxProcess(self._interpreter, needs)
         cell.start(self._interpreter)
         return cell
 
@@ -191,9 +243,8 @@ def proved_interpreter() -> Interpreter:
     cell = SandboxProcess(interpreter)
     try:
         cell.start(interpreter)
-        job = _job(PROOF, {}, UNHURRIED, "tried", "", "")
-        assert isinstance(job, dict)
-        ran = cell.run(job, "", UNHURRIED, last=True)
+        job = _job(JudgedProgram(PROOF, call="tried"), {}, UNHURRIED, "")
+        ran = cell.run(job.code, job.tests, UNHURRIED, last=True)
     finally:
         cell.close()
     if ran.value != REFUSED:
@@ -203,25 +254,46 @@ def proved_interpreter() -> Interpreter:
     return interpreter
 
 
-def _job(
-    code: str, inputs: Mapping[str, Any] | None, limits: SandboxLimits, call: str, tests: str, stdin: str
-) -> dict[str, Any] | SandboxResult:
-    """The job to send into a sandbox; or, for code that is not worth one, its result."""
-    if fault := unusable(code):
-        return SandboxResult(SandboxOutcome.RAISED, message=fault)
-    given = dict(inputs or {})
-    try:
-        dumps(given)
-    except WireError as error:
-        raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Pass plain data.") from None
-    return {
-        "code": code,
-        "inputs": given,
-        "call": call,
-        "serve": bool(call or tests),
+@dataclass(frozen=True)
+class SandboxJob:
+    """One run as it is sent into a sandbox: for the code, for its tests, and what must be imported before.
+
+    Code that is not worth a sandbox is `refused`.
+    """
+
+    code: Mapping[str, Any]
+    tests: Mapping[str, Any]
+    needs: Needs
+    refused: SandboxResult | None = None
+
+
+def _job(program: JudgedProgram, inputs: Mapping[str, Any], limits: SandboxLimits, stdin: str) -> SandboxJob:
+    fault = unusable(program.code)
+    refused = SandboxResult(SandboxOutcome.RAISED, message=fault) if fault else None
+    facts = read_tests(program.tests, program.call, program.helpers) if program.tests else Expectations((), (), ())
+    for_code = {
+        "code": program.code,
+        "inputs": inputs,
+        "call": program.call,
+        "helpers": program.helpers,
+        "variants": program.variants,
+        "serve": bool(program.call or program.tests),
         "stdin": stdin,
         "seconds": float(limits.seconds),
         "output": int(limits.output_kb) << 10,
-        "kernel_limits": limits.of_kernel(),
+        "kernel_limits": limits.of_kernel(PACKAGES_MEMORY if facts.packages else 0),
         "filter": code_filter(limits.processes),
     }
+    for_tests = {
+        "text": program.tests,
+        "helpers": without_classes(program.helpers),
+        "pytest": "pytest" in facts.packages,
+        "imports": [*facts.packages, *facts.standard],
+    }
+    return SandboxJob(for_code, for_tests, Needs(facts.packages, facts.standard), refused)
+
+
+def _raised(ran: SandboxResult | ConfigError) -> SandboxResult:
+    if isinstance(ran, ConfigError):
+        raise ran
+    return ran

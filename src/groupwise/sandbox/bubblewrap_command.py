@@ -1,4 +1,7 @@
-"""What the second tier needs from this machine: Linux, bubblewrap, and a Python that an unprivileged user may read."""
+"""What the second tier needs from this machine: Linux, bubblewrap, and a Python that an unprivileged user may read.
+
+`wall` is the command line; `mounts` are the installed packages that tests import, and what these require.
+"""
 
 import os
 import platform
@@ -9,15 +12,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-from groupwise.errors import ResourceError
+from groupwise.errors import ConfigError, ResourceError
 from groupwise.sandbox.seccomp import ARCHITECTURE
 
 NOBODY = 65534  # the user and group "nobody"
 OLDEST = (0, 8)  # the first bubblewrap with --disable-userns
 INSTALL = "Install it: apt-get install bubblewrap (Debian), dnf install bubblewrap (Fedora)."
+# Where packages that tests import are visible inside a sandbox.
+PACKAGES = "/packages"
+REQUIRED_NAME = re.compile(r"[A-Za-z0-9._-]+")
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 # Asks a Python for its bytecode format, its library folders, and the folders of all shared libraries it has loaded.
 QUERY = """
@@ -56,8 +63,11 @@ def as_nobody() -> list[str]:
     return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
-def wall(visible: Sequence[str]) -> list[str]:
-    """A bubblewrap command line in which only the given files and folders are visible, read-only."""
+def wall(visible: Sequence[str], mounted: Sequence[tuple[str, str]] = ()) -> list[str]:
+    """A bubblewrap command line in which only the given files and folders are visible, read-only.
+
+    `mounted` are others, each with the place where it is visible inside.
+    """
     words = [
         *as_nobody(), _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
         "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY),
@@ -65,12 +75,16 @@ def wall(visible: Sequence[str]) -> list[str]:
     ]  # fmt: skip
     for place in visible:
         words += ["--ro-bind", place, place]
+    for place, inside in mounted:
+        words += ["--ro-bind", place, inside]
     return [*words, "--remount-ro", "/", "--chdir", "/"]
 
 
-def command(interpreter: Interpreter, filter_fd: int, boot: str) -> list[str]:
+def command(interpreter: Interpreter, filter_fd: int, boot: str, mounted: Sequence[tuple[str, str]] = ()) -> list[str]:
     """The command line of a Python behind that wall, with a system call filter and the code it starts with."""
-    seen = wall([interpreter.program, *interpreter.folders])
+    seen = wall([interpreter.program, *interpreter.folders], mounted)
+    if mounted:  # NumPy would start a thread for every core, which a sandbox does not allow
+        seen += ["--setenv", "OPENBLAS_NUM_THREADS", "1", "--setenv", "OMP_NUM_THREADS", "1"]
     return [*seen, "--seccomp", str(filter_fd), "--", interpreter.program, "-I", "-S", "-B", "-c", boot]
 
 
@@ -122,3 +136,48 @@ def _asked(place: str) -> Interpreter | None:
 def _outermost(folders: list[str]) -> tuple[str, ...]:
     real = sorted({os.path.realpath(folder) for folder in folders if folder})
     return tuple(f for f in real if not any(f.startswith(f"{other}/") for other in real))
+
+
+@cache
+def mounts(packages: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The files and folders of these packages and of what they require, each with its place inside a sandbox."""
+    seen: dict[str, Distribution] = {}
+    for package in packages:
+        names = _providers().get(package)
+        if not names:
+            raise ConfigError(
+                f"the tests import {package!r}, which is not installed here",
+                hint=f"Install it (pip install {package}), or remove the tasks whose tests need it.",
+            )
+        for name in names:
+            _collect(distribution(name), seen)
+    tops = {top: found for found in seen.values() for top in _tops(found)}
+    return tuple((str(Path(str(found.locate_file(top))).resolve()), f"{PACKAGES}/{top}") for top, found in tops.items())
+
+
+@cache
+def _providers() -> dict[str, list[str]]:
+    """Which distributions provide a module: reading them all takes a while."""
+    return dict(packages_distributions())
+
+
+def _collect(found: Distribution, seen: dict[str, Distribution]) -> None:
+    """Add a distribution and, recursively, what it requires; extras and other systems' requirements are left out."""
+    name = found.metadata["Name"].lower()
+    if name in seen:
+        return
+    seen[name] = found
+    for line in found.requires or ():
+        required = REQUIRED_NAME.match(line)
+        if required is None or "extra ==" in line:
+            continue
+        try:
+            _collect(distribution(required[0]), seen)
+        except PackageNotFoundError:
+            continue
+
+
+def _tops(found: Distribution) -> set[str]:
+    """The top-level files and folders of a distribution in site-packages."""
+    tops = {file.parts[0] for file in found.files or ()}
+    return {top for top in tops if top not in ("..", "__pycache__") and Path(str(found.locate_file(top))).exists()}

@@ -11,16 +11,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
-from groupwise.sandbox.bubblewrap_command import Interpreter, command
+from groupwise.sandbox.bubblewrap_command import Interpreter, command, mounts
 from groupwise.sandbox.fixed_limits import REPORT, RUN_GRACE, START_PATIENCE, VALUE_PIECES
 from groupwise.sandbox.limits_and_outcomes import SandboxLimits, SandboxOutcome, SandboxResult, readable
 from groupwise.sandbox.plain_data import fault_of
+from groupwise.sandbox.program_tests import tests_fault
 from groupwise.sandbox.seccomp import dispatcher_filter
 from groupwise.sandbox.wire import GONE, LAST, NEXT, WireError, dumps, loads
 from groupwise.workers import end_process
@@ -30,15 +31,29 @@ import marshal, os, sys
 size, data = int.from_bytes(os.read(0, 4), "big"), b""
 while len(data) < size:
     data += os.read(0, size - len(data))
-for name, code in marshal.loads(data):
+modules, parts = marshal.loads(data)
+for name, code in parts:
     module = sys.modules[name] = type(sys)(name)
     exec(code, module.__dict__)
-module.dispatch()
+module.dispatch(modules)
 """
 # Modules in the order in which they import one another; the last one has `dispatch`, which `BOOT` calls.
-PARTS = ("fixed_limits", "wire", "inside.program", "inside.remote", "inside.judge", "inside.dispatcher")
+PARTS = (
+    "fixed_limits", "wire", "inside.program", "inside.remote", "inside.suites", "inside.judge", "inside.dispatcher",
+)  # fmt: skip
 # Pieces of a report besides the value, and some to spare, so that `fault_of` sees a value that is too large.
 AROUND = 10
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a sandbox imports before its first job: installed packages, and modules of the standard library."""
+
+    packages: tuple[str, ...] = ()
+    standard: tuple[str, ...] = ()
+
+
+NOTHING = Needs()
 
 
 class SandboxDied(Exception):
@@ -48,15 +63,15 @@ class SandboxDied(Exception):
 class SandboxProcess:
     """A sandbox that has started. It takes one job after another; any of them may be its last."""
 
-    def __init__(self, interpreter: Interpreter) -> None:
+    def __init__(self, interpreter: Interpreter, needs: Needs = NOTHING) -> None:
         filter_fd, end = os.pipe()
         os.write(end, dispatcher_filter())
         os.close(end)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
-                command(interpreter, filter_fd, BOOT), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self._errors, pass_fds=(filter_fd,), env={}, bufsize=0,
+                command(interpreter, filter_fd, BOOT, mounts(needs.packages)), stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=self._errors, pass_fds=(filter_fd,), env={}, bufsize=0,
             )  # fmt: skip
         finally:
             os.close(filter_fd)
@@ -66,34 +81,44 @@ class SandboxProcess:
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
         self._buffer = bytearray()
+        self.needs = needs
         self.alive = True
 
     def start(self, interpreter: Interpreter) -> None:
         """Wait until it can take a job; raises if this machine does not allow sandboxes."""
         try:
-            self._send(_program(interpreter.same_magic))
-            if self._frame(time.monotonic() + START_PATIENCE) != b"ready":
-                raise SandboxDied("it did not report that it is ready")
+            self._send(_program(interpreter.same_magic, self.needs))
+            if (answer := self._frame(time.monotonic() + START_PATIENCE)) != b"ready":
+                raise SandboxDied(answer.decode(errors="replace"))
         except (SandboxDied, OSError, TimeoutError) as error:
             self._errors.seek(0)
             said = self._errors.read(2000).decode(errors="replace").strip()
             self.close()
+            if self.needs.packages:
+                message = f"the tests import {', '.join(self.needs.packages)}, which cannot be used in a sandbox: "
+                hint = "User `nobody` must be able to read them, and they must fit the Python of the sandbox."
+                raise ConfigError(message + readable(said or str(error)), hint=hint) from None
             message = f"a bubblewrap sandbox does not start on this machine: {said or error or 'no reason given'}"
             hint = "Unprivileged user namespaces must be allowed (sysctl user.max_user_namespaces, AppArmor)."
             raise ResourceError(message, hint=hint) from None
 
-    def run(self, job: Mapping[str, Any], tests: str, limits: SandboxLimits, *, last: bool = False) -> SandboxResult:
+    def run(
+        self, job: Mapping[str, Any], tests: Mapping[str, Any], limits: SandboxLimits, *, last: bool = False
+    ) -> SandboxResult:
         """Run one job; after the `last` one the sandbox ends."""
         start = time.monotonic()
         try:
             self._write(LAST if last else NEXT)
             self._send(dumps(dict(job)))
-            self._send(dumps(tests))
+            self._send(dumps(dict(tests)))
             ran = _ran(self._frame(start + limits.seconds + RUN_GRACE))
             if ran.seconds != GONE:
                 return ran
         except (SandboxDied, TimeoutError):
             ran = None
+        except ConfigError:  # after tests that ended their own process, the keeper has ended too
+            self.close()
+            raise
         self.close()
         seconds = time.monotonic() - start
         if ran is not None:
@@ -137,7 +162,7 @@ class SandboxProcess:
 
 
 @cache
-def _program(compiled: bool) -> bytes:
+def _program(compiled: bool, needs: Needs) -> bytes:
     """What is sent into a sandbox: compiled code, or source text if its Python has another bytecode format."""
     folder = Path(__file__).parent
     parts: list[tuple[str, Any]] = []
@@ -145,18 +170,18 @@ def _program(compiled: bool) -> bytes:
         text = (folder / f"{name.replace('.', '/')}.py").read_text()
         code = compile(text, f"<{name}>", "exec", dont_inherit=True, optimize=2) if compiled else text
         parts.append((f"groupwise.sandbox.{name}", code))
-    return marshal.dumps(parts)
+    return marshal.dumps(((*needs.packages, *needs.standard), parts))
 
 
 def _ran(report: bytes) -> SandboxResult:
     """A report as a result. It comes from a sandbox, so only its form is trusted, and checked."""
     try:
-        outcome, message, seconds, value, stdout = loads(report, pieces=VALUE_PIECES + AROUND)
+        outcome, message, seconds, value, stdout, calls = loads(report, pieces=VALUE_PIECES + AROUND)
         words, printed = readable(str(message)), bytes(stdout).decode(errors="replace")
     except (WireError, TypeError, ValueError) as error:
         return SandboxResult(SandboxOutcome.WRONG, message=f"the value cannot be used: {error}")
     if outcome == "tests":
-        raise ConfigError(f"the tests cannot be run: {words}", hint="Correct the tests; the model did not write them.")
+        raise tests_fault(words)
     if fault := fault_of(value):
         return SandboxResult(SandboxOutcome.WRONG, None, printed, f"the value {fault}", float(seconds))
-    return SandboxResult(SandboxOutcome(outcome), value, printed, words, float(seconds))
+    return SandboxResult(SandboxOutcome(outcome), value, printed, words, float(seconds), int(calls))

@@ -10,6 +10,7 @@ OPEN_FILES = 32
 OTHER_PROCESSES = 2  # bubblewrap's own process and the dispatcher count as well
 # The code may return a huge number, of which a test then makes a list.
 TESTS_MEMORY = 1 << 30
+PACKAGES_MEMORY = 1 << 30  # bytes that packages imported by tests may take, besides the run's own memory
 
 # Seconds beyond a run's own: tests are killed after one, the sandbox is ended from outside after the other.
 TESTS_GRACE, RUN_GRACE = 1.0, 3.0

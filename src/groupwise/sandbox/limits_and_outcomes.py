@@ -43,9 +43,9 @@ class SandboxLimits:
             if not 0 < value < float("inf"):
                 raise ConfigError(f"limits.{name} is {value!r} but must be finite and above 0", field=f"limits.{name}")
 
-    def of_kernel(self) -> dict[str, int]:
-        """What the kernel enforces, by the names of its RLIMIT_… constants."""
-        memory = int(self.memory_mb) << 20
+    def of_kernel(self, packages: int = 0) -> dict[str, int]:
+        """What the kernel enforces, by the names of its RLIMIT_… constants; `packages` is memory for imported ones."""
+        memory = (int(self.memory_mb) << 20) + packages
         room = {"AS": memory + limits.PYTHON_ADDRESSES, "DATA": memory + limits.PYTHON_DATA}
         time_and_files = {"CPU": int(self.seconds) + limits.PROCESSOR_GRACE, "FSIZE": 0, "NOFILE": limits.OPEN_FILES}
         several = {"NPROC": int(self.processes) + limits.OTHER_PROCESSES} if self.processes > 1 else {}
@@ -61,7 +61,8 @@ def readable(words: str) -> str:
 class SandboxResult:
     """One run: how it ended, its value, what it printed, a sentence for the reader, and how long it took.
 
-    `value` is plain data, and None unless the run passed; `message` is empty if it passed.
+    `value` is plain data, and None unless the run passed; `message` is empty if it passed. `calls` counts how often the
+    tests called the program.
     """
 
     outcome: SandboxOutcome
@@ -69,6 +70,7 @@ class SandboxResult:
     stdout: str = ""
     message: str = ""
     seconds: float = 0.0
+    calls: int = 0
 
     @property
     def passed(self) -> bool:

@@ -8,6 +8,7 @@
 prompt, so that they are never trained on.
 """
 
+import copy
 import difflib
 import hashlib
 import inspect
@@ -219,6 +220,20 @@ class DataProblems(Epochs[Problem]):
         """All problems: training, then held-out ones."""
         return iter([*self.train, *self.test])
 
+    def without(self, faults: Mapping[str, str]) -> Self:
+        """The problems except those at these places; refuses to leave none to train on, or none to evaluate on."""
+        left = copy.copy(self)
+        train, test = ([p for p in side if p.place not in faults] for side in (self.train, self.test))
+        for name, some, before in (("training", train, self.train), ("held-out", test, self.test)):
+            if before and not some:
+                place, fault = next(iter(faults.items()))
+                raise refused(
+                    f"the reward can use none of the {len(before)} {name} tasks of {self.name!r} ({place}: {fault})",
+                    "Correct these rows, or add others.",
+                )
+        Epochs.__init__(left, train, test)
+        return left
+
     def grade(self, problem: Problem, text: str, finished: bool) -> Score | Awaitable[Score]:
         return self.check(problem, text, finished, self.options.answer_pattern)
 
@@ -262,6 +277,21 @@ class DataProblems(Epochs[Problem]):
         if fault:
             raise refused(f"{row.place}: the column {self.options.answer!r} {fault}: {answer[:60]!r}")
         return answer
+
+
+# Most tasks that are listed by name for one reason.
+NAMED = 10
+
+
+def listed(faults: Mapping[str, str]) -> str:
+    """Return tasks by their names, grouped by what is wrong with them."""
+    by_reason: dict[str, list[str]] = {}
+    for name, fault in faults.items():
+        by_reason.setdefault(fault, []).append(name)
+    return "; ".join(
+        f"{', '.join(names[:NAMED])}{f' and {len(names) - NAMED} more' if len(names) > NAMED else ''} ({reason})"
+        for reason, names in by_reason.items()
+    )
 
 
 def find_data(path: Path, options: Mapping[str, Any]) -> DataProblems:

@@ -1,6 +1,7 @@
 """What runs inside a bubblewrap sandbox, as three kinds of process. It is sent there; nothing outside imports it.
 
     dispatcher   waits for jobs; for each it forks a judge, and outlives it. Open this first
+    suites       runs tests in the styles of unittest and pytest
     judge        forks the code before it reads the tests, then runs the tests, and reports
     remote       the code's process as the judge sees it: calls go in, plain data and output come out
     program      the code: runs what a model wrote, under a second filter and its own limits, and answers calls

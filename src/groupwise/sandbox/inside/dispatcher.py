@@ -8,16 +8,28 @@ import resource
 import sys
 
 from groupwise.sandbox.inside.judge import report, run_job
+from groupwise.sandbox.inside.program import words_of
 from groupwise.sandbox.wire import GONE, JOBS, LAST, REPORTS, write_frame
 
+# How a judge exits that has reported: tests that exit on their own have not.
+REPORTED = 113
 
-def dispatch() -> None:
+
+def dispatch(modules: tuple[str, ...]) -> None:
     """Wait for jobs until there are no more; if a judge does not exit cleanly, the dispatcher ends too.
 
+    The modules are imported first: everything that is forked later has them already.
     The last job needs nobody to outlive it, so the dispatcher judges it itself, which saves a fork.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     move_channels()
+    sys.path.append("/packages")
+    for name in modules:
+        try:
+            __import__(name)
+        except BaseException as error:
+            write_frame(REPORTS, f"{name} cannot be imported: {type(error).__name__}: {words_of(error)}".encode())
+            return
     write_frame(REPORTS, b"ready")
     while order := os.read(JOBS, 1):
         if order == LAST:
@@ -26,14 +38,20 @@ def dispatch() -> None:
         judge = os.fork()
         if judge == 0:
             run_job()
-            os._exit(0)
+            os._exit(REPORTED)
         status = os.waitpid(judge, 0)[1]
-        if status:
-            late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
-            outcome = "timed_out" if late else "wrong"
-            words = "the tests exceeded their time limit" if late else "the tests ended their own process"
-            report(outcome, words, GONE)
+        if os.waitstatus_to_exitcode(status) != REPORTED:
+            report(*unreported(status), GONE)
             return
+
+
+def unreported(status: int) -> tuple[str, str]:
+    """Why a judge ended without a report."""
+    if os.WIFEXITED(status):
+        return "tests", "they end their own process"
+    if os.WTERMSIG(status) == signal.SIGALRM:
+        return "timed_out", "the tests exceeded their time limit"
+    return "wrong", f"the tests were killed by signal {os.WTERMSIG(status)}"
 
 
 class Nowhere:

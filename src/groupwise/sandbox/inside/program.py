@@ -88,8 +88,10 @@ def serve(job: dict[str, Any]) -> None:
     sys.modules[module.__name__] = module
     space = module.__dict__
     space.update(job["inputs"] if not job["call"] else {})
+    classes = helped(job["helpers"], space)
     try:
         exec(compile(job["code"], "<code>", "exec", dont_inherit=True), space)
+        space.update(classes)
         reply("value", definitions(space) if served else {})
     except BaseException as error:
         left = isinstance(error, SystemExit) and not error.code and not served
@@ -104,6 +106,20 @@ def serve(job: dict[str, Any]) -> None:
             reply("value", answer(data, space, kept, keep))
         except BaseException as error:
             reply("raised", ending_of(error))
+
+
+def helped(helpers: str, space: dict[str, Any]) -> dict[str, type]:
+    """Run the helpers of the prompt before the code, which may use them; returns the classes among them.
+
+    Tests make objects of these classes in this process, so a class that the code defines again does not replace them.
+    Functions need no such care: the tests have their own.
+    """
+    try:
+        exec(compile(helpers, "<helpers>", "exec", dont_inherit=True), space)
+    except Exception:
+        pass  # the judge reports it
+    own = space["__name__"]
+    return {name: found for name, found in space.items() if isinstance(found, type) and found.__module__ == own}
 
 
 def answer(data: bytes, space: dict[str, Any], kept: list[Any], keep: Any) -> tuple[Any, dict[int, Any]]:

@@ -41,6 +41,8 @@ class CodeProcess:
         self.room = job["output"]
         self.output: list[bytes] = []
         self.ending: tuple[str, str] | None = None
+        self.calls = 0
+        self.shares = False
         self.lent = False
         """Whether the code passed functions of shared modules to the tests under other names: then what goes wrong with
         them counts against the code, not as an error of the tests."""
@@ -68,6 +70,7 @@ class CodeProcess:
         """The code's answer to a call; changes it made to lists, dicts and sets are repeated here."""
         if self.ending:
             raise Ended(*self.ending)
+        self.calls += request[0] == "call"
         self._mark = os.urandom(MARK)
         write_frame(self._requests, self._mark + dumps(request, self._known))
         answer = self.answer()
