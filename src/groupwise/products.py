@@ -124,8 +124,9 @@ class Product:
     """Everything the package knows about a product before a run asks for it.
 
     `sections` are the settings it has beside the common ones: its own `config.fields.Section` classes, or shared ones
-    of `config.sections`. `defaults` replace general defaults, by flat name. `language_model` says that its policy can
-    be chatted with and exported; `warm_start` names the product that gives it a supervised start.
+    of `config.sections`. `defaults` replace general defaults, by flat name. `nameable` are its rows in the table of
+    `config.nameable`: what texts in its settings can load, and who may name it. `language_model` says that its policy
+    can be chatted with and exported; `warm_start` names the product that gives it a supervised start.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Product:
     sections: tuple[type[Any], ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
+    nameable: tuple[Any, ...] = ()
     language_model: bool = False
     warm_start: str = ""
 

@@ -35,7 +35,10 @@ class Service:
         self.settings, self.server = settings, server
         self.port = server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.http = httpx2.Client(base_url=self.url, timeout=600)
+        # The operator: tests of other callers send their own key, or use `anyone`.
+        token = {"Authorization": f"Bearer {settings.token}"}
+        self.http = httpx2.Client(base_url=self.url, timeout=600, headers=token)
+        self.anyone = httpx2.Client(base_url=self.url, timeout=600)
 
     @property
     def parts(self) -> Any:
@@ -79,6 +82,7 @@ def serving(settings: ServiceSettings) -> Iterator[Service]:
         yield service
     finally:
         service.http.close()
+        service.anyone.close()
         server.should_exit = True
         thread.join()
 

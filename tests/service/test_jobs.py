@@ -13,7 +13,7 @@ from sqlalchemy import delete
 
 from groupwise.errors import ConfigError
 from groupwise.service.jobs import IdempotencyConflict, Job, JobNotFound, Jobs, JobState, QueueFull, RunTaken
-from groupwise.service.keys import Keys, Unauthorised
+from groupwise.service.keys import LOCAL, Keys, Unauthorised
 from groupwise.service.tables import JOBS, KEYS, DatabaseDown, Tables
 
 LEASE = 100.0
@@ -37,16 +37,16 @@ def jobs(url: str) -> Iterator[Jobs]:
 
 
 def add(jobs: Jobs, key: str | None = None, **request: object) -> Job:
-    return jobs.add(f"run-{uuid.uuid4().hex}", "control", request, "local", key)[0]
+    return jobs.add(f"run-{uuid.uuid4().hex}", "control", request, LOCAL, key)[0]
 
 
 def test_the_same_key_and_request_are_the_same_job(jobs: Jobs) -> None:
-    first, new = jobs.add("a", "control", {"x": 1}, "local", "key")
-    again, newer = jobs.add("b", "control", {"x": 1}, "local", "key")
+    first, new = jobs.add("a", "control", {"x": 1}, LOCAL, "key")
+    again, newer = jobs.add("b", "control", {"x": 1}, LOCAL, "key")
     assert (new, newer) == (True, False)
     assert first == again
     with pytest.raises(IdempotencyConflict):
-        jobs.add("c", "control", {"x": 2}, "local", "key")
+        jobs.add("c", "control", {"x": 2}, LOCAL, "key")
     assert len(jobs.newest()) == 1
 
 
@@ -54,7 +54,7 @@ def test_many_requests_with_one_key_at_once_make_one_job(jobs: Jobs) -> None:
     made: list[str] = []
 
     def ask() -> None:
-        made.append(jobs.add(f"run-{uuid.uuid4().hex}", "control", {}, "local", "key")[0].id)
+        made.append(jobs.add(f"run-{uuid.uuid4().hex}", "control", {}, LOCAL, "key")[0].id)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -66,9 +66,9 @@ def test_many_requests_with_one_key_at_once_make_one_job(jobs: Jobs) -> None:
 
 
 def test_a_run_belongs_to_one_job_and_the_queue_has_an_end(jobs: Jobs) -> None:
-    jobs.add("mine", "control", {}, "local")
+    jobs.add("mine", "control", {}, LOCAL)
     with pytest.raises(RunTaken):
-        jobs.add("mine", "control", {}, "local")
+        jobs.add("mine", "control", {}, LOCAL)
     for _ in range(4):
         add(jobs)
     with pytest.raises(QueueFull, match="5 jobs are waiting"):
@@ -138,7 +138,7 @@ def test_what_cannot_be_done_in_a_state_is_refused(jobs: Jobs) -> None:
 def test_keys_are_kept_as_hashes_and_can_be_revoked(jobs: Jobs) -> None:
     keys = Keys(jobs.tables)
     keys.refresh()
-    assert keys.who(None).scope == "admin"
+    assert keys.who(None).scope == "train"
     text, key = keys.add("ann", "train")
     keys.refresh()
     assert (keys.who(text).name, keys.who(text).may("train"), keys.who(text).may("admin")) == ("ann", True, False)

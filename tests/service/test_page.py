@@ -19,7 +19,8 @@ from groupwise.service.keys import Keys
 from groupwise.service.routes.page import FOLDER
 from groupwise.training.events import EventLog
 from groupwise.training.folder import create_run
-from groupwise.types import Event
+from groupwise.training.group_files import write_groups
+from groupwise.types import Event, GroupRecord
 from tests.service.conftest import with_cart
 
 ROOT = Path(__file__).parents[2]
@@ -82,17 +83,17 @@ LONGEST_FRAME = """() => new Promise((tell) => {
 
 
 class Visit:
-    """A tab, and what went wrong in it."""
+    """A tab, and what went wrong in it. With a token, its reader opened the address that the service printed."""
 
-    def __init__(self, page: Any, url: str) -> None:
-        self.page, self.url = page, url
+    def __init__(self, page: Any, url: str, token: str = "") -> None:
+        self.page, self.url, self.token = page, url, token
         self.complaints: list[str] = []
         page.set_default_timeout(PATIENCE)
         page.on("console", lambda told: told.type in ("error", "warning") and self.complaints.append(told.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
     def open(self, path: str) -> Any:
-        self.page.goto(self.url + path)
+        self.page.goto(self.url + path + (f"?token={self.token}" if self.token else ""))
         return self.page
 
     def is_too_wide(self) -> bool:
@@ -132,7 +133,7 @@ def visit(browser: Any, service: Any) -> Iterator[Callable[..., Visit]]:
 
     def start(width: int = 1280, scheme: str = "light", url: str = "") -> Visit:
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        visits.append(Visit(page, url or service.url))
+        visits.append(Visit(page, url) if url else Visit(page, service.url, service.settings.token))
         return visits[-1]
 
     yield start
@@ -351,3 +352,114 @@ def test_a_long_run_stays_smooth_and_moves(visit: Callable[..., Visit], service:
     page.wait_for_timeout(300)
     assert curve.screenshot() != before
     assert page.evaluate(LONGEST_FRAME) < 1000
+
+
+def test_the_token_of_the_address_makes_the_operator_and_goes_out_of_sight(
+    visit: Callable[..., Visit], service: Any
+) -> None:
+    tab = visit()
+    page = tab.open("/settings")
+    page.get_by_text("You are operator and may do everything").wait_for()
+    assert "token" not in page.url
+    page.reload()
+    page.get_by_text("You are operator and may do everything").wait_for()  # it stays in this tab
+    stranger = visit(url=service.url).open("/settings")
+    stranger.get_by_text("You are local and may train").wait_for()
+
+
+MARKUP = '<b data-planted>planted</b><img data-planted src="/planted.png" onerror="document.title=1">'
+# Strings that the page navigates by, or that are one of a few words; everything else gets markup.
+STRUCTURE = {
+    "id", "run", "state", "type", "role", "url", "format", "suffix", "scope", "kind", "conversation_id", "job", "code",
+    "trajectory_id", "group_id", "product", "end", "strategy", "strategies", "tier", "model",
+}  # fmt: skip
+NAMED = ("metrics", "parts", "servers", "utilisation", "groups", "graphs")  # tables whose names are data
+
+
+def planted(value: Any, key: str = "") -> Any:
+    """The value with markup in every string in it, and in the names of tables."""
+    if isinstance(value, str):
+        if key == "svg":
+            return value.replace("</svg>", '<image href="/planted.png"/><script>alert(1)</script></svg>')
+        return value if key in STRUCTURE else f"{value} {MARKUP}"
+    if isinstance(value, list):
+        return [planted(one, key) for one in value]
+    if isinstance(value, dict):
+        found = {name: planted(one, name) for name, one in value.items()}
+        if key in NAMED and found:
+            found |= {f"{name} {MARKUP}": one for name, one in list(found.items())[:1]}
+        return found
+    return value
+
+
+def plant(route: Any) -> None:
+    answer = route.fetch()
+    if "json" in answer.headers.get("content-type", ""):
+        route.fulfill(response=answer, json=planted(answer.json()))
+    else:
+        route.fulfill(response=answer)
+
+
+def make_planted_run(folder: Path) -> None:
+    """A run whose every string is markup, as a hostile model, environment or person could have made it."""
+    path = create_run(TrainingConfig.from_dict({"output_dir": str(folder), "run_name": "planted"}))
+    log = EventLog(path / "events.jsonl")
+    told = {"code": "x", "message": f"message {MARKUP}", "remedy": f"remedy {MARKUP}", "hint": MARKUP, "field": MARKUP}
+    for step in range(1, 4):
+        metrics = {"reward/mean": float(step), f"metric {MARKUP}": float(step)}
+        log.append(Event("planted", log.count, 1, time.time(), step, "step", {"metrics": metrics}))
+    log.append(Event("planted", log.count, 1, time.time(), 3, "hint", told))
+    log.append(Event("planted", log.count, 1, time.time(), 3, "error", {"error": told}))
+    record = GroupRecord(
+        group_id="g", task_id=f"task {MARKUP}", trajectory_id="g/m0", total=1.0, parts={f"part {MARKUP}": 1.0},
+        flags=(f"flag {MARKUP}",), advantage=0.5, length=2, end="finished", failure=f"failure {MARKUP}", version=1,
+        text=f"text {MARKUP}", prompt=f"prompt {MARKUP}", tokens=[f"given {MARKUP}", f"token {MARKUP}"],
+        acted=[False, True], token_advantages=[0.0, 0.5], token_logps=[0.0, -0.1],
+    )  # fmt: skip
+    write_groups(path / "groups" / "000001.parquet", 1, [record])
+
+
+def test_markup_in_any_string_stays_text(visit: Callable[..., Visit], service: Any) -> None:
+    make_planted_run(service.settings.runs_dir)
+    chat = service.post("/api/chat", {"message": f"message {MARKUP}", "max_new_tokens": 2}, timeout=300).json()
+    tab = visit()
+    page, asked = tab.page, []
+    page.on("request", lambda request: asked.append(request.url))
+    page.route("**/api/**", plant)
+
+    def see(path: str, text: str, least: int = 1) -> None:
+        """Open a page and wait until it shows the markup as text."""
+        tab.open(path)
+        page.get_by_text(text).first.wait_for()
+        page.wait_for_function("(least) => document.body.innerText.split('data-planted').length > least", arg=least)
+        assert page.locator("[data-planted]").count() == 0, path
+
+    see("/runs/planted", "Show another metric", 1)
+    page.locator("select", has_text="Show another metric").select_option(f"metric {MARKUP}")
+    chart = page.locator(".grid [role=img]").last
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    while "data-planted" not in chart.inner_text():  # the tooltip
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(50)
+        page.mouse.move(box["x"] + box["width"] / 2 + 9, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(50)
+    assert page.locator("[data-planted]").count() == 0
+    see("/", "planted")
+    see("/runs/planted/hints", "remedy")
+    see("/runs/planted/settings", "CartPole")
+    see("/runs/planted/groups/1", "prompt")
+    see("/runs/planted/attempts/1/g/m0", "failure", 3)
+    see(f"/chat/{chat['conversation_id']}", "message")
+    see("/settings", "operator")
+    see("/runs/nothing", "no run")  # an error
+    tab.open("/workflows")
+    page.get_by_label("Begin with an example").select_option("own")
+    page.get_by_label("Requirements").fill(TEA.replace("boil water", f"'boil {MARKUP}'"))
+    page.get_by_label("Evaluations").fill("4")
+    page.get_by_role("button", name="Design", exact=True).click()
+    page.get_by_text("Why this score").wait_for()
+    assert page.locator("[data-planted]").count() == 0
+    assert [url for url in asked if "planted.png" in url] == []
+    assert page.title() != "1"
+    tab.complaints = [told for told in tab.complaints if "404" not in told]  # the browser's own, of the missing run

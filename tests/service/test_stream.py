@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,15 @@ from tests.service.conftest import until
 
 def dial(service: Any, **more: Any) -> ClientConnection:
     return connect(f"ws://127.0.0.1:{service.port}/ws", **more)
+
+
+@contextmanager
+def operate(service: Any, **more: Any) -> Iterator[ClientConnection]:
+    """A connection with the service's token, which sees every run."""
+    with dial(service, **more) as socket:
+        tell(socket, type="auth", key=service.settings.token)
+        assert [hear(socket)["scope"] for _ in range(2)] == ["train", "admin"]
+        yield socket
 
 
 def tell(socket: ClientConnection, **message: Any) -> None:
@@ -54,8 +64,7 @@ def seqs(socket: ClientConnection, count: int) -> list[int]:
 def test_a_client_gets_what_was_and_what_comes(serve: Callable[..., Any]) -> None:
     service = serve()
     log = make_run(service.settings.runs_dir, 5)
-    with dial(service) as socket:
-        assert hear(socket) == {"type": "ready", "name": "local", "scope": "admin"}
+    with operate(service) as socket:
         tell(socket, type="subscribe", topic="run", run="made", **{"from": 2})
         assert hear(socket)["type"] == "subscribed"
         assert seqs(socket, 3) == [2, 3, 4]
@@ -66,7 +75,7 @@ def test_a_client_gets_what_was_and_what_comes(serve: Callable[..., Any]) -> Non
 def test_a_run_that_goes_back_announces_it(serve: Callable[..., Any]) -> None:
     service = serve()
     log = make_run(service.settings.runs_dir, 6)
-    with dial(service) as socket:
+    with operate(service) as socket:
         tell(socket, type="subscribe", topic="run", run="made")
         assert seqs(socket, 6) == list(range(6))
         log.close()
@@ -81,7 +90,7 @@ def test_whoever_was_away_while_the_run_went_back_is_told_too(serve: Callable[..
     log = make_run(service.settings.runs_dir, 6)
     log = EventLog(log.path, keep=3)
     add(log, 9, attempt=2)
-    with dial(service) as socket:  # it had events 0 to 5 of attempt 1
+    with operate(service) as socket:  # it had events 0 to 5 of attempt 1
         tell(socket, type="subscribe", topic="run", run="made", attempt=1, **{"from": 6})
         assert hear(socket, "rewind")["from"] == 3
         assert seqs(socket, 2) == [3, 4]
@@ -91,7 +100,7 @@ def test_a_slow_client_loses_the_oldest_and_is_told_which(serve: Callable[..., A
     monkeypatch.setattr("groupwise.service.event_stream.LAG", 50)
     service = serve()
     log = make_run(service.settings.runs_dir, 1)
-    with dial(service, max_queue=1) as socket:
+    with operate(service, max_queue=1) as socket:
         tell(socket, type="subscribe", topic="run", run="made")
         assert seqs(socket, 1) == [0]
         big = {"metrics": {}, "words": "x" * 60_000}
@@ -110,7 +119,7 @@ def test_a_slow_client_loses_the_oldest_and_is_told_which(serve: Callable[..., A
 
 
 def test_runs_and_metrics_are_told_when_they_change(service: Any) -> None:
-    with dial(service) as socket:
+    with operate(service) as socket:
         tell(socket, type="subscribe", topic="runs")
         tell(socket, type="subscribe", topic="metrics")
         runs = hear(socket, "runs")
@@ -150,7 +159,7 @@ def test_the_first_message_shows_the_key(serve: Callable[..., Any]) -> None:
     service.parts.keys.refresh()
     with dial(service) as socket:
         tell(socket, type="auth", key=text)
-        assert hear(socket) == {"type": "ready", "name": "reader", "scope": "read"}
+        assert hear(socket) == {"type": "ready", "name": "reader", "scope": "read", "keys_required": True}
         tell(socket, type="chat", id="1", request={"message": "hello"})
         assert hear(socket)["error"]["code"] == "forbidden"
     for first in ({"type": "auth", "key": "gw_wrong"}, {"type": "subscribe", "topic": "runs"}):

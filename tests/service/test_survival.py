@@ -106,7 +106,8 @@ def test_a_job_outlives_its_service_and_its_process(
     first.kill()
 
     service = serve(lease=1.0)
-    assert service.post("/api/train", asked, headers={"Idempotency-Key": "k"}).json()["id"] == job
+    again = service.anyone.post("/api/train", json=asked, headers={"Idempotency-Key": "k"})
+    assert again.json()["id"] == job
     until(lambda: service.parts.jobs.get(job).owner == service.parts.supervisor.id)
     found = service.get(f"/api/jobs/{job}").json()
     assert (found["state"], found["attempt"], pid_of(run)) == ("running", 1, alone)  # the orphan is looked after
@@ -194,7 +195,7 @@ def test_a_job_taken_over_is_not_settled_by_what_was_before_it(serve: Callable[.
     cfg = TrainingConfig.from_dict({**CART, "num_episodes": 1, "output_dir": str(tmp_path / "runs"), "run_name": "old"})
     list(execute(create_run(cfg), build))
     base = {"id": "j", "folder": "", "run": "old", "product": "control", "request": {"config": CART}, "asked_by": "",
-            "state": "running", "wanted": "run", "owner": None, "lease": 0.0, "starts": 0, "mark": 0, "error": None,
-            "created": 0.0, "updated": 0.0}  # fmt: skip
+            "scope": "admin", "state": "running", "wanted": "run", "owner": None, "lease": 0.0, "starts": 0, "mark": 0,
+            "error": None, "created": 0.0, "updated": 0.0}  # fmt: skip
     assert supervisor._outcome(Job(**base, since=0))
     assert not supervisor._outcome(Job(**base, since=1))

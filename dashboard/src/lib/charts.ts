@@ -1,7 +1,7 @@
 /** The parts of ECharts that are used, and how charts look here. */
 import { LineChart, ScatterChart } from "echarts/charts";
 import { GridComponent, TooltipComponent } from "echarts/components";
-import { init, use, type ECharts } from "echarts/core";
+import { format, init, use, type ECharts } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { number, percent } from "./words";
 
@@ -44,13 +44,19 @@ function tooltip(colours: ReturnType<typeof palette>) {
   };
 }
 
+/** HTML for a tooltip: whatever is put in is text, because names come from runs and models. */
+const html = (parts: TemplateStringsArray, ...values: (string | number)[]): string =>
+  parts.reduce((all, part, n) => all + format.encodeHTML(String(values[n - 1])) + part);
+
 type Shown = { seriesName: string; value: [number, number]; color: string };
 
 export function lineOptions(lines: Line[], share: boolean, range: [number, number]): Record<string, unknown> {
   const colours = palette();
   const told = (shown: Shown[]) =>
-    `<span style="color:${colours.faint}">Step ${shown[0]!.value[0]}</span><br>` +
-    shown.map((one) => `<span style="color:${one.color}">●</span> ${one.seriesName}&ensp;<b>${number(one.value[1], 4)}</b>`).join("<br>");
+    [
+      html`<span style="color:${colours.faint}">Step ${shown[0]!.value[0]}</span>`,
+      ...shown.map((one) => html`<span style="color:${one.color}">●</span> ${one.seriesName}&ensp;<b>${number(one.value[1], 4)}</b>`),
+    ].join("<br>");
   return {
     animation: false,
     grid: { left: 2, right: 12, top: 8, bottom: 3, containLabel: true },
@@ -87,7 +93,7 @@ export function dotOptions(dots: Dot[], xName: string, yName: string): Record<st
       type: "scatter",
       data: dots.map((dot) => ({
         value: [dot.x, dot.y],
-        told: `${dot.name}<br>${xName} <b>${number(dot.x)}</b><br>${yName} <b>${number(dot.y)}</b>`,
+        told: html`${dot.name}<br>${xName} <b>${number(dot.x)}</b><br>${yName} <b>${number(dot.y)}</b>`,
         symbolSize: dot.chosen ? 16 : 10,
         itemStyle: { color: dot.chosen ? colours.accent : colours.faint, opacity: dot.chosen ? 1 : 0.65 },
       })),

@@ -9,7 +9,7 @@ export type RunHandlers = {
   reread: () => void;
 };
 export type Lists = { runs: Run[]; jobs: Job[] };
-type Told = { type: string; topic?: string; run?: string; event?: RunEvent; metrics?: unknown } & Partial<Lists>;
+type Told = { type: string; topic?: string; run?: string; event?: RunEvent; metrics?: unknown; keys_required?: boolean } & Partial<Lists>;
 
 const PATIENCE = [500, 1000, 2000, 5000];
 
@@ -17,6 +17,7 @@ class Live {
   state = $state<"off" | "connecting" | "on">("off");
   private socket: WebSocket | null = null;
   private failures = 0;
+  private greeted = false;
   private wanted = false;
   private runs = new Map<string, RunHandlers>();
   private topics = { runs: new Set<(told: Lists) => void>(), metrics: new Set<(told: unknown) => void>() };
@@ -25,6 +26,7 @@ class Live {
     this.wanted = true;
     if (this.socket) return;
     this.state = "connecting";
+    this.greeted = false;
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
     this.socket = socket;
     socket.onopen = () => key.get() && socket.send(JSON.stringify({ type: "auth", key: key.get() }));
@@ -74,6 +76,10 @@ class Live {
 
   private receive(told: Told): void {
     if (told.type === "ready") {
+      // Where no key is required, the first greeting comes before the service has seen our token; a second follows.
+      const early = !told.keys_required && key.get() !== "" && !this.greeted;
+      this.greeted = true;
+      if (early) return;
       this.state = "on";
       this.failures = 0;
       this.runs.forEach((handlers, run) => this.subscribe(run, handlers));

@@ -22,7 +22,18 @@ class Session {
       this.needsKey = true;
       live.close();
     });
+    this.takeToken();
     this.show();
+  }
+
+  /** The address that the service prints when it starts has a token. It is used like a key, and taken out of sight. */
+  private takeToken(): void {
+    const address = new URL(location.href);
+    const token = address.searchParams.get("token");
+    if (!token) return;
+    key.set(token);
+    address.searchParams.delete("token");
+    history.replaceState(history.state, "", address);
   }
 
   async start(): Promise<void> {

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from groupwise.config.nameable import REWARDS, DataFile, Known, Row, plain
 from groupwise.config.sections import LanguageSettings, RewardSettings, SamplingSettings
 from groupwise.products import Metric, Product
 
@@ -26,6 +27,48 @@ SUPERVISED = Metric(
     unit="nats",
     better="lower",
 )
+PROGRAM = Known(("program",))
+REASONING_GYM = Known(registry="reasoning_gym.factory:DATASETS", prefix="reasoning_gym:")
+PROBLEMS = (
+    Known(registry="groupwise.agents.data.problems:TASKS"),
+    REASONING_GYM,
+    DataFile(),
+)
+# TextArena's games may download word lists, so they are not among them.
+SCENARIOS = (
+    Known(("orders",)),
+    REASONING_GYM,
+    DataFile("conversation:"),
+)
+NAMEABLE = (
+    Row("task.options.check", "a built-in check", (Known(registry="groupwise.agents.data.dataset:CHECKS"),)),
+    Row("task.options.eval_file", "a file in the data folder", (DataFile(),)),
+    Row("reward.name", "a built-in reward", (REWARDS, PROGRAM)),
+    Row("reward.options.components", "built-in rewards", (REWARDS, PROGRAM)),
+    Row("reward.options.tests", "code, which the sandbox runs"),
+    *plain(
+        "task.options.prompt", "task.options.answer", "task.options.answer_pattern", "task.options.demonstration",
+        "task.options.demonstrations", "task.options.kinds", "task.options.name",
+    ),
+)  # fmt: skip
+SINGLE_ANSWERS = (
+    Row("task.environment", "a built-in task, a reasoning-gym dataset, or a file in the data folder", PROBLEMS),
+    *NAMEABLE,
+)
+CONVERSATIONS = (
+    Row(
+        "task.environment", "orders, a reasoning-gym dataset, or conversation: and a file in the data folder", SCENARIOS
+    ),
+    *NAMEABLE,
+)
+BOTH = (
+    Row(
+        "task.environment",
+        "a built-in task, orders, a reasoning-gym dataset, or a file in the data folder",
+        (*PROBLEMS, *SCENARIOS),
+    ),
+    *NAMEABLE,
+)
 
 declared = partial(
     Product, sections=(SamplingSettings, LanguageSettings, RewardSettings), language_model=True, warm_start="warm-start"
@@ -35,16 +78,19 @@ LANGUAGE = declared(
     summary="a language model learns single answers to verifiable tasks",
     implementation="groupwise.agents.language_product",
     metrics=(*EVALUATION, *SAMPLED),
+    nameable=SINGLE_ANSWERS,
 )
 AGENT = declared(
     name="agent",
     summary="a language model learns conversations of several turns, with tools",
     implementation="groupwise.agents.agent_product",
     metrics=(*EVALUATION, TURNS),
+    nameable=CONVERSATIONS,
 )
 WARM_START = declared(
     name="warm-start",
     summary="a language model imitates correct answers before it learns by GRPO",
     implementation="groupwise.agents.warm_start",
     metrics=(*EVALUATION, *SAMPLED, TURNS, SUPERVISED),
+    nameable=BOTH,
 )

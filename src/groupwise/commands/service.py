@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from groupwise.reporting.command_options import RUNS, Common, RunsDir, answer
-from groupwise.service.settings import ServiceSettings
+from groupwise.service.settings import GIB, Quotas, ServiceSettings
 
 if TYPE_CHECKING:
     from groupwise.service.keys import Keys
@@ -43,14 +43,32 @@ def serve(
     tools: Annotated[
         str | None, Parameter(help="Tools for chats: FILE.py with @tool functions, or module:name.")
     ] = None,
+    data_dir: Annotated[Path | None, Parameter(help="Folder with files that train keys may name in settings.")] = None,
+    allow_model: Annotated[
+        tuple[str, ...], Parameter(help="A model or judge that train keys may name, besides tiny and their own runs.")
+    ] = (),
+    memory: Annotated[
+        float | None,
+        Parameter(validator=Number(gt=0), help="GiB of memory per job of a train key; by default its share of 80%."),
+    ] = None,
+    cpu_hours: Annotated[
+        float, Parameter(validator=Number(gt=0), help="Hours of processor time per job of a train key.")
+    ] = Quotas.cpu_hours_per_job,
+    queued: Annotated[
+        int, Parameter(validator=Number(gte=1), help="Jobs that may wait per train key.")
+    ] = Quotas.queued_per_key,
+    disk: Annotated[
+        float, Parameter(validator=Number(gt=0), help="GiB that the runs of a train key may take.")
+    ] = Quotas.disk_per_key / GIB,
     common: Common = Common(),
 ) -> None:
     """Serve training, chat, workflow design and the live page over HTTP until Ctrl-C."""
+    quotas = Quotas(None if memory is None else int(memory * GIB), cpu_hours, queued, int(disk * GIB))
     import_module("groupwise.service.app").serve(
         ServiceSettings(
             host=host, port=port, runs_dir=runs_dir, database=database, workers=workers, niceness=niceness,
             lease=lease, origins=origin,
-            model=model, tools=tools,
+            model=model, tools=tools, data_dir=data_dir, allow_models=allow_model, quotas=quotas,
         )
     )  # fmt: skip
 
@@ -62,13 +80,16 @@ def add(
     name: Annotated[str, Parameter(help="Who the key is for.")],
     *,
     scope: Annotated[Literal["read", "train", "admin"], Parameter(help="What the key allows.")] = "train",
+    of: Annotated[
+        str | None, Parameter(help="Id of the key whose jobs and runs it sees; by default only its own.")
+    ] = None,
     runs_dir: RunsDir = Path(RUNS),
     database: Database = None,
     common: Common = Common(),
 ) -> None:
     """Create a key and show it once. As soon as there is a key, every request needs one."""
     with opened(runs_dir, database) as keys:
-        text, key = keys.add(name, scope)
+        text, key = keys.add(name, scope, of)
     if common.json:
         answer({"key": text, **asdict(key)})
     else:
@@ -82,10 +103,15 @@ def listed(*, runs_dir: RunsDir = Path(RUNS), database: Database = None, common:
     if common.json:
         answer([asdict(key) for key in found])
         return
-    table = Table("id", "name", "scope", "made", "revoked", box=None)
+    table = Table("id", "name", "scope", "sees", "made", "revoked", box=None)
     for key in found:
-        table.add_row(key.id, key.name, key.scope, *(_day(moment) for moment in (key.created, key.revoked)))
-    Console().print(table if found else "no keys exist: anyone on this machine has full access")
+        sees = "everything" if key.scope == "admin" else "its own" if key.owner == key.id else f"those of {key.owner}"
+        table.add_row(key.id, key.name, key.scope, sees, *(_day(moment) for moment in (key.created, key.revoked)))
+    Console().print(
+        table
+        if found
+        else "no keys exist: anyone on this machine may train, and whoever has the service's token may do anything"
+    )
 
 
 def revoke(

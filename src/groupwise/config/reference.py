@@ -6,6 +6,7 @@ from typing import Any
 
 from groupwise.config.fields import Options, Section, Setting, section_name, settings_of
 from groupwise.config.files import XML_RENAMED
+from groupwise.config.nameable import COMMON, Row
 from groupwise.config.rules import RULES
 from groupwise.config.setting_names import PROFILE, PROFILES, TrainingProfile, every_setting, layout_of, owners_of
 from groupwise.config.training_config import plain, toml_value
@@ -122,10 +123,22 @@ The root element is `<grpo-config>`. Names have hyphens instead of underscores (
 """
 
 
+_NAMES = """\
+## What settings may name
+
+On the command line a setting may name anything. In [the service](../service.md), a key with scope `train` may
+name what this table allows and nothing else: whatever else a text could make the program import, open or fetch
+needs scope `admin`. A text setting or option that is not listed takes text only from an administrator.
+
+| setting | product | it names | scope |
+|---|---|---|---|
+"""
+
+
 def reference_page() -> str:
     """The Markdown of docs/reference/config.md."""
     introduction = _INTRODUCTION.format(first=next(iter(PRODUCTS)))
-    parts = [introduction, _products(), *_sections(), _profiles(), _rules(), _xml()]
+    parts = [introduction, _products(), *_sections(), _profiles(), _rules(), _names(), _xml()]
     return "\n".join(parts)
 
 
@@ -174,6 +187,23 @@ def _profiles() -> str:
 
 def _rules() -> str:
     return "## Rules between settings\n\n" + "".join(f"- {rule.__doc__}\n" for rule in RULES)
+
+
+def _names() -> str:
+    """The table of `config.nameable`; rows that name nothing are listed together."""
+    owners: dict[Row, list[str]] = {}
+    for name in PRODUCTS:
+        sections = layout_of(name).sections
+        known = {row.setting: row for row in (*COMMON, *find(name).nameable)}
+        for row in known.values():
+            if row.setting.partition(".")[0] in sections:
+                owners.setdefault(row, []).append(name)
+    rows = ""
+    for row in sorted((row for row in owners if not row.is_plain), key=lambda row: row.setting):
+        who = "all" if owners[row] == list(PRODUCTS) else ", ".join(owners[row])
+        rows += f"| `{row.setting}` | {who} | {row.names} | `{'train' if row.train else 'admin'}` |\n"
+    plain_ones = ", ".join(f"`{setting}`" for setting in sorted({row.setting for row in owners if row.is_plain}))
+    return f"{_NAMES}{rows}\nThese take text that names nothing: {plain_ones}.\n"
 
 
 def _xml() -> str:

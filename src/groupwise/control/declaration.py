@@ -1,5 +1,6 @@
 """What the package knows about the control products before a run asks for one: settings, defaults, metrics."""
 
+from groupwise.config.nameable import Known, Row
 from groupwise.products import Metric, Product
 
 # A network this small learns best with large steps on large batches, and fastest on one thread.
@@ -17,6 +18,14 @@ METRICS = (
     Metric(name="eval/*/reward_mean", meaning="mean return on one task of a suite", better="higher"),
     Metric(name="eval/*/length_mean", meaning="mean length on one task of a suite", unit="steps"),
 )
+# Options have no rows: text in them goes to code that is not ours, which may read it as a path. Numbers name nothing.
+NAMEABLE = (
+    Row(
+        "task.environment",
+        "an environment of ours, a suite, or an id that Gymnasium has registered",
+        (Known(registry="groupwise.control.environments:registered"),),
+    ),
+)
 
 CONTROL = Product(
     name="control",
@@ -24,6 +33,7 @@ CONTROL = Product(
     implementation="groupwise.control.grpo",
     defaults={**SMALL_NETWORK, "estimator": "group_rtg", "advantage_scale": "batch_std", "num_generations": 8},
     metrics=METRICS,
+    nameable=NAMEABLE,
 )
 PPO = Product(
     name="ppo",
@@ -32,4 +42,5 @@ PPO = Product(
     # Stable-Baselines3's: no value clipping, and vf_coef 0.5 on a loss without the factor ½ that ours has.
     defaults={**SMALL_NETWORK, "estimator": "gae", "value_clip": None, "value_coef": 1.0},
     metrics=METRICS,
+    nameable=NAMEABLE,
 )

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -340,6 +341,17 @@ OWN: Mapping[str, Callable[..., VectorEnvironment]] = {
     "MountainCarContinuous-v0": MountainCarContinuous,
     "Pendulum-v1": Pendulum,
 }
+
+
+def registered() -> list[str]:
+    """The names that need no import of a module that they mention: ours, and the ids that Gymnasium has registered."""
+    names = [*OWN, *SUITES]
+    with suppress(MissingExtra):
+        gym = import_gymnasium()
+        with suppress(MissingExtra):
+            register_atari(gym)
+        names += gym.registry
+    return names
 
 
 def make(

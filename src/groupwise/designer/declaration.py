@@ -1,6 +1,7 @@
 """What the package knows of the designer before a run asks for it."""
 
 from groupwise.config.fields import Section, setting
+from groupwise.config.nameable import DataFile, Known, Row
 from groupwise.config.sections import MemorySettings, ScoringSettings
 from groupwise.products import Metric, Product
 
@@ -36,6 +37,16 @@ DESIGNER = Product(
         "per_device_train_batch_size": 128,
         "gradient_accumulation_steps": 1,
     },
+    nameable=(
+        Row("task.environment", "worlds: synthetic requirements", (Known(("worlds",)),)),
+        Row("task.options.requirements", "files in the data folder, separated by commas", (DataFile(),), separator=","),
+        Row(
+            "task.options.start",
+            "the policy that ships with the package, or a file in the data folder",
+            (Known(("pretrained",)), DataFile()),
+        ),
+        Row("task.options.memory", "a file that the run writes to"),
+    ),
     metrics=(
         Metric(
             name="eval/reward_mean",

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from groupwise.config import Finding, Section, TrainingConfig, setting
 from groupwise.config.fields import quoted, raise_findings
+from groupwise.config.nameable import Known, OwnRun, Row, plain
 from groupwise.config.sections import LanguageSettings, SamplingSettings
 from groupwise.products import Metric, Product
 from groupwise.programs.problems import FAMILIES, OFFLINE
@@ -67,6 +68,13 @@ CODE = Product(
         "lr_scheduler_type": "linear",
         "warmup_ratio": 0.0,
     },
+    nameable=(
+        Row("task.environment", "programs", (Known(("programs",)),)),
+        Row("task.options.families", "families of problems", (Known(tuple(FAMILIES)),), separator=","),
+        Row("task.options.start", "a run of yours", (OwnRun(),)),
+        Row("task.options.programs", "a folder that the run writes to"),
+        *plain("task.options.search_samples"),
+    ),
     metrics=(
         Metric(
             name="eval/accuracy",

@@ -15,6 +15,7 @@ import numpy as np
 from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, Floats, weighted_average
 from groupwise.errors import ConfigError
 from groupwise.rewards.function import RewardFunction, as_reward, score_conversation
+from groupwise.rewards.registry import make_reward
 from groupwise.rewards.rules import customer_service, teaching_and_writing
 from groupwise.rewards.rules.components import LengthRewardComponent, SimilarityRewardComponent
 from groupwise.rewards.scoring import score_group
@@ -258,3 +259,29 @@ create_creative_reward = _creator(
         LengthRewardComponent(0.1, target_words=100, max_words=600),
     ),
 )
+
+
+def create_multi_objective_reward(
+    components: Sequence[str] | None = None,
+    weights: Sequence[float] | None = None,
+    normalization_method: str = "weighted_sum",
+    weight: float = 1.0,
+) -> MultiObjectiveRewardFunction:
+    """Combine rewards by their names; each has weight 1 unless weights are given."""
+    if components is None:
+        return MultiObjectiveRewardFunction(None, normalization_method, weight)
+    names = [components] if isinstance(components, str) else list(components)
+    shares = [1.0] * len(names) if weights is None else list(weights)
+    if len(shares) != len(names):
+        message = f"there are {len(names)} components but {len(shares)} weights"
+        raise ConfigError(message, hint="Use one weight per component.")
+    parts = [_weighed(make_reward(name), name, share) for name, share in zip(names, shares, strict=True)]
+    return MultiObjectiveRewardFunction(parts, normalization_method, weight)
+
+
+def _weighed(reward: Any, name: str, weight: float) -> Any:
+    """The reward with a weight, and with a name if it is a plain function."""
+    if not isinstance(reward, RewardFunction):
+        reward.name = name.rpartition(":")[2]
+    reward.weight = weight
+    return reward

@@ -15,13 +15,12 @@ and its group, which gets the options as keywords; or a function that needs no a
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from groupwise.config import RewardSettings
 from groupwise.errors import ConfigError, GroupwiseError
-from groupwise.rewards.combination import MultiObjectiveRewardFunction
 from groupwise.rewards.function import RewardFunction, needed, of_turns, parameters
 from groupwise.rewards.scoring import is_async
 from groupwise.types import Reward
@@ -35,7 +34,7 @@ KNOWN: Mapping[str, str] = {
     "sales": "combination:create_sales_reward",
     "educational": "combination:create_educational_reward",
     "creative": "combination:create_creative_reward",
-    "multi_objective": "registry:create_multi_objective_reward",
+    "multi_objective": "combination:create_multi_objective_reward",
     "ruler": "judge.judge_reward:RulerRewardFunction",
     "neural": "learned.neural:create_neural_reward_function",
     "exact": "rules.correctness:ExactReward",
@@ -95,32 +94,6 @@ def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
     module, _, attribute = (ADDED.get(name) or f"groupwise.rewards.{KNOWN[name]}").partition(":")
     found: Reward = _called(name, getattr(importlib.import_module(module), attribute), options)
     return found
-
-
-def create_multi_objective_reward(
-    components: Sequence[str] | None = None,
-    weights: Sequence[float] | None = None,
-    normalization_method: str = "weighted_sum",
-    weight: float = 1.0,
-) -> MultiObjectiveRewardFunction:
-    """Combine rewards by their names; each has weight 1 unless weights are given."""
-    if components is None:
-        return MultiObjectiveRewardFunction(None, normalization_method, weight)
-    names = [components] if isinstance(components, str) else list(components)
-    shares = [1.0] * len(names) if weights is None else list(weights)
-    if len(shares) != len(names):
-        message = f"there are {len(names)} components but {len(shares)} weights"
-        raise ConfigError(message, hint="Use one weight per component.")
-    parts = [_weighed(make_reward(name), name, share) for name, share in zip(names, shares, strict=True)]
-    return MultiObjectiveRewardFunction(parts, normalization_method, weight)
-
-
-def _weighed(reward: Any, name: str, weight: float) -> Any:
-    """The reward with a weight, and with a name if it is a plain function."""
-    if not isinstance(reward, RewardFunction):
-        reward.name = name.rpartition(":")[2]
-    reward.weight = weight
-    return reward
 
 
 def _own(name: str, options: Mapping[str, Any]) -> Reward:

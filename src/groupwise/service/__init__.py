@@ -14,7 +14,8 @@ and behind the routes:
 
     jobs.py          the table of jobs (tables.py: SQLite or PostgreSQL), with a lease that says who looks after each
     job_settings.py  from a request to the settings of a run
-    supervisor.py    the thread that starts each job's process and records how it ends
+    ownership.py     whose jobs and runs are whose, and what a key may name, store and delete
+    supervisor.py    the thread that starts each job's process (job_slots.py) and records how it ends
     runs.py          run folders as the API shows them; event_stream.py reads and streams their logs
     websocket_connection.py  one client of the live page: what it may say, and what it is sent
     chat_models.py, designs.py   chat and workflows, in worker processes behind sidecar.py

@@ -71,13 +71,30 @@ def serve(settings: ServiceSettings) -> None:
     check(settings)
     refuse_taken_port(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    place = f"http://{settings.host}:{settings.port}"
-    print(f"Groupwise is running at {place} (press Ctrl-C to stop)", file=sys.stderr, flush=True)
+    print(greeting(settings), file=sys.stderr, flush=True)
     server = uvicorn.Server(server_config(settings))
     # Everything loaded so far stays until the end. Scanning it again and again for garbage delayed every answer.
     gc.collect()
     gc.freeze()
     server.run()
+
+
+def greeting(settings: ServiceSettings) -> str:
+    """Where the service is, with the token as long as there are no keys to use instead."""
+    address = f"http://{settings.host}:{settings.port}"
+    tables = Tables(settings.url)
+    try:
+        keys = Keys(tables, settings.is_local)
+        keys.refresh()
+    finally:
+        tables.close()
+    if keys.required:
+        return f"Groupwise is running at {address} (press Ctrl-C to stop)"
+    return (
+        f"Groupwise is running at {address}/?token={settings.token} (press Ctrl-C to stop)\n"
+        "This address gives you every right. Without the token, requests from this machine may train and chat with "
+        "built-in tasks and models."
+    )
 
 
 def server_config(settings: ServiceSettings) -> uvicorn.Config:

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, RunNotFound
 from groupwise.products import find, service_module
 from groupwise.service.keys import Who
 from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.ownership import Ownership
 from groupwise.service.schemas import RUN_NAME, ChatRequest
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.sidecar import Sidecar
@@ -24,8 +25,8 @@ class ModelNotFound(GroupwiseError):
 class ChatModels:
     """Conversations with the base model and with trained runs."""
 
-    def __init__(self, settings: ServiceSettings, counting: ServiceMetrics) -> None:
-        self.settings, self.counting = settings, counting
+    def __init__(self, settings: ServiceSettings, counting: ServiceMetrics, ownership: Ownership) -> None:
+        self.settings, self.counting, self.ownership = settings, counting, ownership
         self.chat_service = service_module("chat")
         file = settings.folder / "conversations.sqlite"
         self.archive = self.chat_service.ConversationArchive(file)
@@ -33,28 +34,28 @@ class ChatModels:
         self.process = Sidecar(self.chat_service.WORKER, [*words, *([settings.tools] if settings.tools else [])])
         self._products: dict[Path, tuple[float, bool]] = {}
 
-    def models(self) -> list[dict[str, Any]]:
-        """The base model first, then every run of a language model that has a checkpoint."""
+    def models(self, who: Who) -> list[dict[str, Any]]:
+        """The base model first, then every run of a language model that has a checkpoint and that `who` may see."""
         base = dict.fromkeys([self.settings.model, TINY])
-        runs = [path for path in run_folders(self.settings.runs_dir) if self._speaks(path)]
+        runs = [path for path in run_folders(self.settings.runs_dir) if self._speaks(path) and self._seen(path, who)]
         found = [{"id": path.name, "kind": "run", "step": _step(path)} for path in runs]
         return [{"id": name, "kind": "base", "step": None} for name in base] + [run for run in found if run["step"]]
 
-    def find(self, name: str | None) -> str:
+    def find(self, name: str | None, who: Who) -> str:
         """The model called `name`, or the base model if no name is given."""
         wanted = name or self.settings.model
         if wanted in (self.settings.model, TINY):
             return wanted
         path = self.settings.runs_dir / wanted
-        if path.parent == self.settings.runs_dir and self._speaks(path) and _step(path):
+        if path.parent == self.settings.runs_dir and self._speaks(path) and self._seen(path, who) and _step(path):
             return wanted
-        known = ", ".join(model["id"] for model in self.models()[:10])
+        known = ", ".join(model["id"] for model in self.models(who)[:10])
         raise ModelNotFound(f"there is no model {wanted!r:.100}", hint=f"Available: {known}.", field="model")
 
     async def chat(self, request: ChatRequest, who: Who) -> AsyncIterator[Mapping[str, Any]]:
         """Stream the answer."""
         asked = request.model_dump(exclude={"stream"})
-        asked |= {"model": self.find(request.model), "user": who.id, "admin": who.may("admin")}
+        asked |= {"model": self.find(request.model, who), "user": who.id, "admin": who.may("admin")}
         async for event in self.process.ask("chat", asked):
             if event["type"] == "done":
                 self.counting.tokens.inc(event["tokens"])
@@ -66,6 +67,12 @@ class ChatModels:
     async def close(self) -> None:
         await self.process.close()
         self.archive.close()
+
+    def _seen(self, path: Path, who: Who) -> bool:
+        try:
+            return bool(self.ownership.run(path.name, who))
+        except RunNotFound:
+            return False
 
     def _speaks(self, path: Path) -> bool:
         """Whether the folder is a run of a language model."""

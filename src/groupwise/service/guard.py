@@ -4,6 +4,8 @@ GET  /health /ready /docs /openapi.json, the page        open
 GET  /api/… /v1/… /metrics                               read
 POST /api/scale                                          admin
 anything else under /api and /v1                         train
+
+Which jobs and runs a caller sees is decided behind the routes, by their owners (ownership.py).
 """
 
 import asyncio

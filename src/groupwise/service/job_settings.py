@@ -3,11 +3,12 @@
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
+from groupwise.config.nameable import Reach, permitted
 from groupwise.errors import ConfigError
 from groupwise.files import write_atomic
 from groupwise.service.schemas import TrainRequest
@@ -27,7 +28,7 @@ HELD_OUT = (
 COMPOSITION = {"ruler": 0.4, "neural": 0.3, "preset": 0.3}
 # A model made from scratch can take a far larger learning rate than a pretrained one.
 RATES, USUAL_RATE = {"tiny": 3e-3}, 1e-5
-OURS = ("run.output_dir", "run.run_name")
+OURS = ("task.environment",)  # of a request with prompts: the service writes them to a file
 LANGUAGE: dict[str, dict[str, Any]] = {
     "task": {"product": "language"},
     "rollout": {"num_generations": 16, "tasks_per_step": 2},
@@ -39,8 +40,18 @@ LANGUAGE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def wanted_settings(request: TrainRequest) -> TrainingConfig:
-    """The checked settings for a request; prompts are written to a file when the job starts."""
+def wanted_settings(request: TrainRequest, reach: Reach | None) -> TrainingConfig:
+    """The checked settings for a request; prompts are written to a file when the job starts.
+
+    With a `reach`, they name only what a key with scope `train` may name, and by what it stands for.
+    """
+    cfg = _settings(request)
+    if reach is None:
+        return cfg
+    return permitted(cfg, reach, ours=() if request.prompts is None else OURS)
+
+
+def _settings(request: TrainRequest) -> TrainingConfig:
     if request.config is not None:
         cfg = TrainingConfig.from_dict(request.config)
         if cfg.run.output_dir != "runs":
@@ -71,9 +82,12 @@ def run_name(request: TrainRequest, cfg: TrainingConfig) -> str:
     return f"{slug}-{uuid.uuid4().hex[:6]}"
 
 
-def write_settings(request: TrainRequest, run: str, runs_dir: Path, config: Path, prompts: Path) -> None:
+def write_settings(
+    request: TrainRequest, reach: Reach | None, run: str, runs_dir: Path, config: Path, prompts: Path
+) -> None:
     """Write the files the job's process reads: settings, and prompts if there are any."""
-    cfg = wanted_settings(request).replace(run_name=run, output_dir=str(runs_dir))
+    # Checked again, because what a name stands for may have changed while the job was waiting.
+    cfg = wanted_settings(request, reach).replace(run_name=run, output_dir=str(runs_dir))
     if request.prompts is not None:
         options: dict[str, Any] = {"check": "none"}
         held_out = request.held_out or (list(HELD_OUT) if len(request.prompts) < FEW else [])
@@ -84,28 +98,6 @@ def write_settings(request: TrainRequest, run: str, runs_dir: Path, config: Path
         _write_prompts(prompts, request.prompts)
         cfg = cfg.replace(environment=str(prompts.resolve()), options=options)
     write_atomic(config, json.dumps(cfg.to_dict()).encode())
-
-
-def files_named(cfg: TrainingConfig) -> Iterator[str]:
-    """Settings that would run code or read files on the service's machine."""
-    for place, value in _texts(cfg.to_dict()):
-        if place in OURS:
-            continue
-        # Deliberately broad: a false alarm costs a train key a feature, a miss would run code.
-        is_code = value.startswith("python:") or ".py:" in value or re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", value)
-        if is_code or "/" in value or (value not in ("runs", ".") and Path(value).exists()):
-            yield f"{place} = {value!r:.80}"
-
-
-def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield place, value
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _texts(inner, f"{place}.{name}" if place else str(name))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner, place)
 
 
 def _reward(request: TrainRequest) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, func, or_, select, update
+from sqlalchemy import Row, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from groupwise.errors import GroupwiseError
+from groupwise.service.keys import Who
 from groupwise.service.tables import JOBS, Tables
 
 QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
@@ -49,6 +50,12 @@ class QueueFull(GroupwiseError):
     code = "queue_full"
 
 
+class OverQuota(GroupwiseError):
+    """The key has used up what it may use."""
+
+    code = "quota"
+
+
 @dataclass(frozen=True)
 class Job:
     """One row of the job table."""
@@ -59,6 +66,7 @@ class Job:
     product: str
     request: Mapping[str, Any]
     asked_by: str
+    scope: str
     state: str
     wanted: str
     owner: str | None
@@ -78,31 +86,30 @@ class Job:
 class Jobs:
     """The jobs in one database whose runs are kept in `folder`."""
 
-    def __init__(self, tables: Tables, folder: str, most: int = 1000) -> None:
-        self.tables, self.folder, self.most = tables, folder, most
+    def __init__(self, tables: Tables, folder: str, most: int = 1000, most_per_key: int = 100) -> None:
+        self.tables, self.folder, self.most, self.most_per_key = tables, folder, most, most_per_key
 
     def add(
-        self, run: str, product: str, request: Mapping[str, Any], asked_by: str, key: str | None = None
+        self, run: str, product: str, request: Mapping[str, Any], who: Who, key: str | None = None
     ) -> tuple[Job, bool]:
         """Add a job and return (job, True); a known idempotency `key` returns (its earlier job, False)."""
         asked = json.dumps(request, sort_keys=True)
         digest = hashlib.sha256(asked.encode()).hexdigest()
+        # Two callers may choose the same idempotency key, and neither must get the other's job.
+        key = None if key is None else hashlib.sha256(f"{who.owner} {key}".encode()).hexdigest()
         try:
             with self.tables.writing() as link:
                 # Inside the write transaction, so that two requests with one key cannot both miss it.
                 known = self._by_key(link, key)
                 if known is not None:
                     return _same(known, digest), False
-                waiting = link.execute(select(func.count()).where(JOBS.c.state == QUEUED)).scalar_one()
-                if waiting >= self.most:
-                    message = f"the queue is full: {waiting} jobs are waiting, and the limit is {self.most}"
-                    raise QueueFull(message, hint="Try again later.")
+                self._insist_on_room(link, who)
                 now = self.tables.now(link)
                 row = {
                     "id": uuid.uuid4().hex[:16], "folder": self.folder, "run": run, "product": product,
-                    "request": asked, "idempotency_key": key, "digest": digest, "asked_by": asked_by,
-                    "state": QUEUED, "wanted": "run", "lease": 0.0, "starts": 0, "mark": 0, "since": 0,
-                    "created": now, "updated": now,
+                    "request": asked, "idempotency_key": key, "digest": digest,
+                    "asked_by": who.owner, "scope": who.scope, "state": QUEUED, "wanted": "run", "lease": 0.0,
+                    "starts": 0, "mark": 0, "since": 0, "created": now, "updated": now,
                 }  # fmt: skip
                 link.execute(JOBS.insert().values(**row))
         except IntegrityError:  # a concurrent request used the same key, or the run's name is taken
@@ -112,6 +119,20 @@ class Jobs:
                 raise RunTaken(f"a run named {run!r} already exists", hint="Choose another run.run_name.") from None
             return _same(known, digest), False
         return self.get(str(row["id"])), True
+
+    def _insist_on_room(self, link: Any, who: Who) -> None:
+        waiting = select(func.count()).where(JOBS.c.state == QUEUED)
+        in_all = link.execute(waiting).scalar_one()
+        if in_all >= self.most:
+            raise QueueFull(
+                f"the queue is full: {in_all} jobs are waiting, and the limit is {self.most}", hint="Try again later."
+            )
+        own = link.execute(waiting.where(JOBS.c.asked_by == who.owner)).scalar_one()
+        if own >= self.most_per_key and not who.may("admin"):
+            raise OverQuota(
+                f"{own} of your jobs are waiting, and the limit is {self.most_per_key}",
+                hint="Wait until one has started, or cancel one.",
+            )
 
     def get(self, job_id: str) -> Job:
         with self.tables.reading() as link:
@@ -125,13 +146,21 @@ class Jobs:
             row = link.execute(select(JOBS).where(JOBS.c.run == run, JOBS.c.folder == self.folder)).one_or_none()
         return None if row is None else _job(row)
 
-    def newest(self, state: str | None = None, limit: int = 100) -> Sequence[Job]:
-        """Newest first."""
+    def newest(self, state: str | None = None, limit: int = 100, who: Who | None = None) -> Sequence[Job]:
+        """Newest first; with `who`, only those that it may see."""
         query = select(JOBS).where(JOBS.c.folder == self.folder).order_by(JOBS.c.created.desc()).limit(limit)
         if state is not None:
             query = query.where(JOBS.c.state == state)
+        if who is not None and not who.may("admin"):
+            query = query.where(JOBS.c.asked_by == who.owner)
         with self.tables.reading() as link:
             return [_job(row) for row in link.execute(query)]
+
+    def owners(self) -> dict[str, str]:
+        """The owner of every run that a job made."""
+        with self.tables.reading() as link:
+            found = link.execute(select(JOBS.c.run, JOBS.c.asked_by).where(JOBS.c.folder == self.folder))
+            return {run: owner for run, owner in found}
 
     def counts(self) -> dict[str, int]:
         query = select(JOBS.c.state, func.count()).where(JOBS.c.folder == self.folder).group_by(JOBS.c.state)
@@ -163,6 +192,14 @@ class Jobs:
         if not changed:
             raise JobState(f"job {job_id} is {job.state}", hint="Only a cancelled or failed job can be resumed.")
         return job
+
+    def delete(self, job: Job, remove: Callable[[], None]) -> None:
+        """Delete a job that is over, together with what `remove` takes away; both or neither."""
+        with self.tables.writing() as link:
+            over = (JOBS.c.id == job.id) & JOBS.c.state.in_(OVER)
+            if not link.execute(delete(JOBS).where(over)).rowcount:
+                raise JobState(f"job {job.id} is not over", hint="Cancel it first, and wait until it has stopped.")
+            remove()
 
     def claim(self, owner: str, limit: int, lease: float) -> Sequence[Job]:
         """Claim up to `limit` jobs for `owner`: queued ones, and those whose lease has run out."""
@@ -223,7 +260,7 @@ class Jobs:
 
 def _same(row: Row[Any], digest: str) -> Job:
     if row.digest != digest:
-        message = f"the idempotency key {row.idempotency_key!r:.60} was used for another request, job {row.id}"
+        message = f"this idempotency key was used for another request, job {row.id}"
         raise IdempotencyConflict(message, hint="Use a new key for a new request.")
     return _job(row)
 

@@ -27,7 +27,7 @@ STATUS = {
     "job_state": 409, "run_exists": 409, "idempotency_conflict": 409, "conversation_busy": 409,
     "conversation_over": 409, "conversation_exists": 409, "run_locked": 409,
     "invalid_request_error": 400, "unauthorised": 401,
-    "forbidden": 403, "cross_site": 403, "too_large": 413, "too_slow": 408, "too_many": 429,
+    "forbidden": 403, "cross_site": 403, "too_large": 413, "too_slow": 408, "too_many": 429, "quota": 429,
     "internal": 500,
     "queue_full": 503, "database": 503, "generation_lost": 503, "busy": 503, "took_too_long": 504, "storage": 507,
 }  # fmt: skip
@@ -41,7 +41,7 @@ MEANING = {
     409: "The current state does not allow this.",
     413: "The request is too large.",
     422: "A value has the wrong type or is out of range.",
-    429: "Too many requests; `Retry-After` says when to try again.",
+    429: "Too many requests (`Retry-After` says when to try again), or a quota is used up.",
     500: "An error in the service.",
     503: "Something the service needs is unavailable; try again.",
     504: "It took too long and was stopped.",

@@ -2,13 +2,41 @@
 
 import ipaddress
 import os
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from groupwise.errors import ConfigError
 
 OWN_FOLDER = ".service"
 DATABASE_VARIABLE = "GROUPWISE_DATABASE"  # keeps a password out of the process list
+GIB = 2**30
+MEMORY_SHARE = 0.8  # of the machine's memory, for all jobs together, unless `memory_per_job` says otherwise
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """What the jobs of one key may use. An administrator's jobs have no quotas.
+
+    `memory_per_job` is in bytes, and by default a job's share of 80% of the machine's memory. `cpu_hours_per_job` is
+    processor time over all threads and restarts. `disk_per_key` is the size in bytes of all runs of a key.
+    """
+
+    memory_per_job: int | None = None
+    cpu_hours_per_job: float = 240.0
+    queued_per_key: int = 100
+    disk_per_key: int = 50 * GIB
+
+    def __post_init__(self) -> None:
+        for name in ("memory_per_job", "cpu_hours_per_job", "queued_per_key", "disk_per_key"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"{name} = {value} must be above 0", field=name)
+
+    def memory(self, workers: int) -> int:
+        """Bytes of memory that one of `workers` jobs may use."""
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return self.memory_per_job or int(MEMORY_SHARE * machine / workers)
 
 
 @dataclass(frozen=True)
@@ -19,6 +47,9 @@ class ServiceSettings:
     too. `workers` jobs run at once. After `lease` seconds of silence another service may take over a job. Jobs run at
     `niceness` above the service. `origins` are other sites whose pages may call this service (CORS); none by default.
     `model` answers chats that name no model; `tools` is a Python file of tools that models may call.
+
+    Keys with scope `train` may name files in `data_dir` and the models in `allow_models`, besides what comes with the
+    package. `token` gives `admin` rights to whoever has it, as long as there are no keys.
     """
 
     host: str = "127.0.0.1"
@@ -40,6 +71,10 @@ class ServiceSettings:
     writes_per_second: float = 50.0
     largest_queue: int = 1000
     workflow_timeout: float = 120.0
+    data_dir: Path | None = None
+    allow_models: tuple[str, ...] = ()
+    quotas: Quotas = Quotas()
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:

@@ -17,6 +17,7 @@ from groupwise.service.guard import FAILURES_PER_SECOND, Rates
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
 from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.ownership import Ownership
 from groupwise.service.runs import Runs
 from groupwise.service.schemas import ChatRequest
 from groupwise.service.settings import ServiceSettings
@@ -80,15 +81,17 @@ class ServiceState:
         with disk(settings.folder):  # a database elsewhere would not create it
             settings.folder.mkdir(parents=True, exist_ok=True)
         self.tables = Tables(settings.url)
-        self.keys = Keys(self.tables, settings.is_local)
+        self.keys = Keys(self.tables, settings.is_local, settings.token)
         self.keys.refresh()
-        self.jobs = Jobs(self.tables, str(settings.runs_dir.resolve()), settings.largest_queue)
+        most, most_per_key = settings.largest_queue, settings.quotas.queued_per_key
+        self.jobs = Jobs(self.tables, str(settings.runs_dir.resolve()), most, most_per_key)
+        self.ownership = Ownership(settings, self.jobs)
         self.runs = Runs(settings.runs_dir)
         self.followers = Followers(self.runs.log)
         self.topics = Topics()
-        self.chat_models = ChatModels(settings, counting)
+        self.chat_models = ChatModels(settings, counting, self.ownership)
         self.designs = Designs(settings)
-        self.supervisor = Supervisor(self.jobs, settings)
+        self.supervisor = Supervisor(self.jobs, settings, self.ownership)
 
     def start(self) -> None:
         self.supervisor.start()

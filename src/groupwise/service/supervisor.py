@@ -1,141 +1,49 @@
 """The supervisor thread: it claims jobs, starts their processes and records how they end."""
 
-import json
 import logging
-import os
-import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import CheckpointError, GroupwiseError, RunError, StorageError
-from groupwise.files import disk, is_locked, lock_file
+from groupwise.files import disk, is_locked, write_atomic
 from groupwise.service.job_settings import write_settings
-from groupwise.service.jobs import CANCELLED, FAILED, FINISHED, Job, Jobs
+from groupwise.service.job_slots import JobProcess, JobSlots, error_facts
+from groupwise.service.jobs import CANCELLED, FAILED, FINISHED, Job, Jobs, OverQuota
+from groupwise.service.ownership import Ownership
 from groupwise.service.schemas import TrainRequest
-from groupwise.service.settings import ServiceSettings
+from groupwise.service.settings import GIB, ServiceSettings
 from groupwise.training.control_file import send_command
 from groupwise.training.events import sound_events
 from groupwise.training.folder import RunInfo, inspect_run, read_config
-
-LONGEST_OUTPUT = 64_000
-
-
-class JobProcess:
-    """A job's process, started by this service."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process, self.pid = process, process.pid
-
-    @property
-    def exit_status(self) -> int | None:
-        """Its exit status; None while it runs."""
-        return self._process.poll()
-
-    def ask_to_stop(self) -> None:
-        """Ask it to finish its step, save and exit."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
-
-    def wait(self, seconds: float) -> bool:
-        try:
-            self._process.wait(max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-
-class JobSlots:
-    """The files of jobs in `folder`, and how their processes are started (at lower priority by `niceness`)."""
-
-    def __init__(self, folder: Path, niceness: int = 0) -> None:
-        self.folder, self._niceness = folder, niceness
-        # `nice` as a command, because a function run between fork and exec is not safe in a threaded process.
-        self._politely = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
-        with disk(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def config(self, job_id: str) -> Path:
-        return self.folder / f"{job_id}.json"
-
-    def prompts(self, job_id: str) -> Path:
-        return self.folder / f"{job_id}.prompts.jsonl"
-
-    def output(self, job_id: str) -> Path:
-        return self.folder / f"{job_id}.out"
-
-    def lock(self, job_id: str) -> Path:
-        return self.folder / f"{job_id}.lock"
-
-    def is_alive(self, job_id: str) -> bool:
-        """Whether any process is working on the job."""
-        return is_locked(self.lock(job_id))
-
-    def start(self, job_id: str, words: Sequence[str]) -> JobProcess | None:
-        """Run `groupwise WORDS`; None if a process is already working on the job."""
-        lock = lock_file(self.lock(job_id), mode=0o600)
-        if lock is None:
-            return None
-        # The process inherits the lock, and the kernel releases it when the process ends, however it ends.
-        try:
-            with disk(self.output(job_id)), open(self.output(job_id), "wb") as output:
-                # The service's environment, so that a judge's API keys reach the run.
-                process = subprocess.Popen(
-                    [*self._politely, sys.executable, "-m", "groupwise.cli", *words],
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[lock.descriptor],
-                    start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                )  # fmt: skip
-        finally:
-            lock.release()
-        # Linux schedules each session as a group, and niceness only counts within one, so the group gets it too.
-        with suppress(OSError):
-            Path(f"/proc/{process.pid}/autogroup").write_text(str(self._niceness))
-        return JobProcess(process)
-
-    def last_error(self, job_id: str) -> dict[str, str] | None:
-        """The error the last process printed, for a job that failed before it had a run folder."""
-        # With --json the last line of a failed command is the error as one JSON object.
-        for line in reversed(self.last_words(job_id).splitlines()):
-            with suppress(ValueError):
-                said: Any = json.loads(line)
-                if isinstance(said, Mapping) and isinstance(said.get("error"), Mapping):
-                    return _error(said["error"])
-        return None
-
-    def last_words(self, job_id: str) -> str:
-        try:
-            with open(self.output(job_id), "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_OUTPUT))
-                return file.read().decode("utf8", "replace")
-        except OSError:
-            return ""
-
 
 logger = logging.getLogger(__name__)
 
 MOST_STARTS = 10  # processes that may end without progress before the job counts as failed
 ASK_AGAIN = 3.0  # seconds between two stop commands: a run that is still starting misses the first
 FAREWELL = 10.0  # seconds processes have to save when the service shuts down
+MEASURE = 5.0  # seconds between two looks at what a job has used
+SMALLEST_FILE = 1 << 20  # bytes that a job may write to one file, even if little is left of its key's disk
 
 
 class Supervisor:
     """Runs up to `settings.workers` jobs at a time, from `start` to `close`."""
 
-    def __init__(self, jobs: Jobs, settings: ServiceSettings) -> None:
-        self.jobs, self.settings = jobs, settings
+    def __init__(self, jobs: Jobs, settings: ServiceSettings, ownership: Ownership) -> None:
+        self.jobs, self.settings, self.ownership = jobs, settings, ownership
         self.id = uuid.uuid4().hex
         self.places = JobSlots(settings.folder / "jobs", settings.niceness)
         self.failing: str | None = None
         self._children: dict[str, JobProcess] = {}
         self._not_before: dict[str, float] = {}
         self._asked: dict[str, float] = {}
+        self._measured: dict[str, float] = {}
+        self._spent_before: dict[str, float] = {}
+        self._over: dict[str, OverQuota] = {}
         self._end = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
@@ -207,10 +115,16 @@ class Supervisor:
         child = self._children.get(job.id)
         # A process may be ours, or one that an earlier service started: the lock knows both.
         if (child is not None and child.exit_status is None) or self.places.is_alive(job.id):
-            if job.wanted == "cancel":
+            self._measure(job, child)
+            if job.wanted == "cancel" or job.id in self._over:
                 self._ask_to_stop(job)
             return
-        if self._outcome(job):
+        if child is not None and child.exit_status == -signal.SIGXCPU:
+            self._over[job.id] = self._over_time()
+        if job.id in self._over:
+            self._settle(job, FAILED, self._over[job.id].as_dict()["error"])
+            self._forget(job.id)
+        elif self._outcome(job):
             self._forget(job.id)
         elif time.monotonic() >= self._not_before.get(job.id, 0.0):
             self._begin(job)
@@ -240,7 +154,7 @@ class Supervisor:
             last = " ".join(self.places.last_words(job.id).split()[-80:]) or "it printed nothing"
             message = f"its process ended {job.starts} times without progress; last output: {last[-500:]}"
             hint = "Check the run's report or log, then resume the job."
-            return self._settle(job, FAILED, _error({"code": "job_dies", "message": message, "hint": hint}))
+            return self._settle(job, FAILED, error_facts({"code": "job_dies", "message": message, "hint": hint}))
         return False
 
     def _is_beyond_repair(self, job: Job, info: RunInfo) -> bool:
@@ -261,11 +175,52 @@ class Supervisor:
         self.places.output(job.id).unlink(missing_ok=True)
         logger.warning("job %s: run %s is beyond repair; moved to %s, starting again", job.id, job.run, place)
 
+    def _measure(self, job: Job, child: JobProcess | None) -> None:
+        """Record the processor time of a job with quotas, and notice when its key has filled its disk."""
+        now = time.monotonic()
+        if job.scope == "admin" or now - self._measured.get(job.id, -MEASURE) < MEASURE:
+            return
+        self._measured[job.id] = now
+        if child is not None:
+            spent = self._spent_before.get(job.id, 0.0) + child.cpu_seconds
+            write_atomic(self.places.cpu(job.id), f"{spent:.2f}".encode())
+        used, most = self.ownership.disk_used(job.asked_by), self.settings.quotas.disk_per_key
+        if used > most:
+            self._over[job.id] = OverQuota(
+                f"the runs of its key take {used / GIB:.2f} GiB on disk, and the limit is {most / GIB:.2f} GiB",
+                hint="Delete runs, then resume the job.",
+            )
+
+    def _limits(self, job: Job) -> dict[str, int]:
+        """What the kernel holds the job's process to; nothing for an administrator's."""
+        if job.scope == "admin":
+            return {}
+        quotas = self.settings.quotas
+        self._spent_before[job.id] = spent = self.places.cpu_spent(job.id)
+        left = quotas.cpu_hours_per_job * 3600 - spent
+        if left <= 0:
+            raise self._over_time()
+        room = quotas.disk_per_key - self.ownership.disk_used(job.asked_by)
+        return {
+            # Private memory that can be written: address space that is only reserved, as by CUDA, does not count.
+            "RLIMIT_DATA": quotas.memory(self.settings.workers),
+            "RLIMIT_CPU": max(1, int(left)),
+            "RLIMIT_FSIZE": max(SMALLEST_FILE, room),
+            "RLIMIT_CORE": 0,
+        }
+
+    def _over_time(self) -> OverQuota:
+        hours = self.settings.quotas.cpu_hours_per_job
+        return OverQuota(
+            f"the job used its {hours:g} hours of processor time",
+            hint="Ask the operator for more (groupwise serve --cpu-hours), then resume the job.",
+        )
+
     def _begin(self, job: Job) -> None:
         info = self._info(job)
         try:
             words = self._words(job, info)
-            child = self.places.start(job.id, words)
+            child = self.places.start(job.id, words, self._limits(job))
         except GroupwiseError as error:
             if isinstance(error, StorageError):
                 self._not_before[job.id] = time.monotonic() + 1.0
@@ -283,7 +238,7 @@ class Supervisor:
 
     def _words(self, job: Job, info: RunInfo | None) -> list[str]:
         """The command line that starts the run or resumes it."""
-        path = self._path(job)
+        path = self._path(job).resolve()
         if info is not None:
             # --quiet: what the process prints is kept only to find its error.
             return ["resume", str(path), "--json", "--quiet"]
@@ -291,7 +246,8 @@ class Supervisor:
             path.rmdir()  # a process was killed between creating the folder and filling it
         config = self.places.config(job.id)
         request = TrainRequest.model_validate(job.request)
-        write_settings(request, job.run, self.settings.runs_dir.resolve(), config, self.places.prompts(job.id))
+        runs, reach = self.settings.runs_dir.resolve(), self.ownership.reach(job.asked_by, job.scope)
+        write_settings(request, reach, job.run, runs, config, self.places.prompts(job.id))
         return ["train", str(config), "--json", "--quiet"]
 
     def _ask_to_stop(self, job: Job) -> None:
@@ -306,7 +262,10 @@ class Supervisor:
         return True
 
     def _forget(self, job_id: str) -> None:
-        for table in (self._children, self._not_before, self._asked):
+        tables: Sequence[dict[str, Any]] = (
+            self._children, self._not_before, self._asked, self._measured, self._spent_before, self._over,
+        )  # fmt: skip
+        for table in tables:
             table.pop(job_id, None)
 
     def _path(self, job: Job) -> Path:
@@ -329,9 +288,5 @@ def _was_ordered_to_stop(info: RunInfo) -> bool:
 def _error_of(path: Path) -> dict[str, str] | None:
     for event, _ in reversed(list(sound_events(path / "events.jsonl"))):
         if event.type == "error":
-            return _error(event.data["error"])
+            return error_facts(event.data["error"])
     return None
-
-
-def _error(said: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(said.get(name, "")) for name in ("code", "message", "hint", "field")}

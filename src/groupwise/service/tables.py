@@ -26,7 +26,9 @@ JOBS = sa.Table(
     sa.Column("request", sa.Text, nullable=False),  # the request as JSON
     sa.Column("idempotency_key", sa.String(200), unique=True),
     sa.Column("digest", sa.String(64), nullable=False),
-    sa.Column("asked_by", sa.String(80), nullable=False),
+    sa.Column("asked_by", sa.String(80), nullable=False),  # the key that owns the job and its run
+    # What its settings may name was decided for this scope.
+    sa.Column("scope", sa.String(10), nullable=False, server_default="train"),
     sa.Column("state", sa.String(20), nullable=False, index=True),
     sa.Column("wanted", sa.String(20), nullable=False),
     sa.Column("owner", sa.String(32)),
@@ -46,9 +48,12 @@ KEYS = sa.Table(
     sa.Column("name", sa.String(80), nullable=False),
     sa.Column("hash", sa.String(64), nullable=False, unique=True),
     sa.Column("scope", sa.String(10), nullable=False),
+    sa.Column("owner", sa.String(16)),  # the key whose jobs and runs it sees; null: its own
     sa.Column("created", sa.Float, nullable=False),
     sa.Column("revoked", sa.Float),
 )
+ADDED = (JOBS.c.scope, KEYS.c.owner)
+"""Columns that databases of earlier versions do not have."""
 
 
 class DatabaseDown(StorageError):
@@ -66,9 +71,18 @@ class Tables:
         with self._translated_errors():
             try:
                 METADATA.create_all(self.engine)
+                self._upgrade()
             except exc.DBAPIError as error:  # another service created them first
-                if "already exists" not in str(error.orig) and "duplicate key" not in str(error.orig):
+                if not any(told in str(error.orig) for told in ("already exists", "duplicate")):
                     raise
+
+    def _upgrade(self) -> None:
+        for column in ADDED:
+            known = {found["name"] for found in sa.inspect(self.engine).get_columns(column.table.name)}
+            if column.name not in known:
+                kind = sa.schema.CreateColumn(column).compile(self.engine)
+                with self.engine.begin() as link:
+                    link.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {kind}")
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:

@@ -39,19 +39,29 @@ ENDS = (WebSocketDisconnect, TimeoutError, OSError, GroupwiseError)
 
 
 class Topics:
-    """The latest message of each shared topic: the list of runs, and metrics."""
+    """The latest message of each shared topic (the list of runs, and metrics) for each view of it (`Who.view`)."""
 
     def __init__(self) -> None:
-        self.newest: dict[str, str] = {}
+        self.newest: dict[tuple[str, str], str] = {}
         self.followers: dict[str, set[LiveClient]] = {"runs": set(), "metrics": set()}
 
-    def tell(self, topic: str, message: str) -> None:
-        """Send a message to the topic's followers, unless nothing changed."""
-        if self.newest.get(topic) == message:
-            return
-        self.newest[topic] = message
-        for client in self.followers[topic]:
-            client.offer(topic, message)
+    def views(self, topic: str) -> dict[str, Who]:
+        """The views that the topic's followers have, each with one of those who have it."""
+        asking = [client.who for client in list(self.followers[topic]) if client.who is not None]
+        return {who.view: who for who in asking}
+
+    def tell(self, topic: str, messages: Mapping[str, str]) -> None:
+        """Send each follower the message for its view, unless nothing changed."""
+        for view, message in messages.items():
+            if self.newest.get((topic, view)) == message:
+                continue
+            self.newest[topic, view] = message
+            for client in self.followers[topic]:
+                if client.who is not None and client.who.view == view:
+                    client.offer(topic, message)
+
+    def forget(self, topic: str) -> None:
+        self.newest = {place: message for place, message in self.newest.items() if place[0] != topic}
 
 
 class LiveClient:
@@ -75,7 +85,7 @@ class LiveClient:
         try:
             if not await self._authenticated():
                 return
-            await self._reply({"type": "ready", "name": self._asker.name, "scope": self._asker.scope})
+            await self._welcome()
             # Whichever side ends first ends the connection.
             tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._talk())]
             done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -187,9 +197,22 @@ class LiveClient:
         elif kind == "chat_stop":
             if task := self._chats.get(str(asked.get("id"))):
                 task.cancel()
-        elif kind != "auth":
+        elif kind == "auth":
+            await self._identify(asked)
+        else:
             known = "auth, subscribe, unsubscribe, chat, chat_stop or ping"
             raise ContractError(f"unknown message type {kind!r:.40}", hint=f"Send {known}.", field="type")
+
+    async def _identify(self, asked: Mapping[str, Any]) -> None:
+        """Take the token of a client that was let in without a key, and answer with a second `ready`."""
+        key = asked.get("key")
+        if not self.parts.keys.required and isinstance(key, str):
+            self.who, self._key = self.parts.keys.who(key), key
+            await self._welcome()
+
+    async def _welcome(self) -> None:
+        told = {"name": self._asker.name, "scope": self._asker.scope, "keys_required": self.parts.keys.required}
+        await self._reply({"type": "ready", **told})
 
     async def _subscribe(self, asked: Mapping[str, Any]) -> None:
         insist(self._asker, "read")
@@ -197,8 +220,8 @@ class LiveClient:
         if topic in ("runs", "metrics"):
             self.parts.topics.followers[topic].add(self)
             await self._reply({"type": "subscribed", "topic": topic})
-            if topic in self.parts.topics.newest:
-                self.offer(topic, self.parts.topics.newest[topic])
+            if message := self.parts.topics.newest.get((topic, self._asker.view)):
+                self.offer(topic, message)
             return
         if topic != "run":
             raise ContractError(f"unknown topic {topic!r:.40}", hint="Use run, runs or metrics.", field="topic")
@@ -206,6 +229,7 @@ class LiveClient:
         if run not in self._places and len(self._places) >= MOST_RUNS:
             hint = "Unsubscribe from one first."
             raise ContractError(f"this client already follows {MOST_RUNS} runs", hint=hint, field="run")
+        await asyncio.to_thread(self.parts.ownership.run, run, self._asker)
         await self._forget(run)
         # `rewind` is set when the client asked for events that have been replaced since.
         place, rewind = await self.parts.followers.join(run, begin or 0, attempt, self._wake)

@@ -58,9 +58,9 @@ def forget(name: Name, parts: Shared, who: Asker) -> Response:
 
 
 @router.get("/api/models", responses=refusals())
-def models(parts: Shared) -> schemas.ModelList:
+def models(parts: Shared, who: Asker) -> schemas.ModelList:
     """The models you can chat with, and the conversation strategies."""
-    found = [schemas.ModelView.model_validate(model) for model in parts.chat_models.models()]
+    found = [schemas.ModelView.model_validate(model) for model in parts.chat_models.models(who)]
     return schemas.ModelList(models=found, strategies=parts.chat_models.chat_service.strategies())
 
 
@@ -101,7 +101,7 @@ async def complete(
     name = body.get("model")
     if not isinstance(name, str):
         raise InvalidRequest(f"model must be a string, not {name!r:.80}", field="model")
-    asked = {"model": parts.chat_models.find(name), "body": (await request.body()).decode("utf8", "replace")}
+    asked = {"model": parts.chat_models.find(name, who), "body": (await request.body()).decode("utf8", "replace")}
     events = parts.chat_models.process.ask("complete", asked)
     first = await anext(events)
     if first["object"] == "chat.completion.chunk":
@@ -112,13 +112,13 @@ async def complete(
 
 
 @openai_router.get("/v1/models", responses={200: {"content": OBJECT}, **refusals()})
-def openai_models(parts: Shared) -> Any:
+def openai_models(parts: Shared, who: Asker) -> Any:
     """The base model and every trained language run."""
-    found = [{"id": model["id"], **OPENAI_MODEL} for model in parts.chat_models.models()]
+    found = [{"id": model["id"], **OPENAI_MODEL} for model in parts.chat_models.models(who)]
     return JSONResponse({"object": "list", "data": found})
 
 
 @openai_router.get("/v1/models/{name}", responses={200: {"content": OBJECT}, **refusals(404)})
-def openai_model(name: str, parts: Shared) -> Any:
+def openai_model(name: str, parts: Shared, who: Asker) -> Any:
     """One model."""
-    return JSONResponse({"id": parts.chat_models.find(name), **OPENAI_MODEL})
+    return JSONResponse({"id": parts.chat_models.find(name, who), **OPENAI_MODEL})

@@ -1,13 +1,11 @@
-"""Training jobs: start, watch, cancel and resume them."""
+"""Training jobs: start, watch, cancel, resume and delete them."""
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
-from groupwise.config import TrainingConfig
-from groupwise.service.job_settings import files_named, run_name, wanted_settings
+from groupwise.service.job_settings import run_name, wanted_settings
 from groupwise.service.jobs import Job, RunTaken
-from groupwise.service.keys import Forbidden, Who
 from groupwise.service.refusals import refusals
 from groupwise.service.schemas import JobList, JobView, TrainRequest
 from groupwise.service.state import Asker, ServiceState, Shared
@@ -16,6 +14,14 @@ from groupwise.training.folder import RunInfo, inspect_run
 router = APIRouter(tags=["jobs"])
 
 JobId = Annotated[str, Path(min_length=1, max_length=32, pattern=r"^[0-9a-z]+$")]
+
+
+def own_job(job_id: JobId, parts: Shared, who: Asker) -> Job:
+    """The job, if the caller may see it."""
+    return parts.ownership.job(job_id, who)
+
+
+OwnJob = Annotated[Job, Depends(own_job)]
 Key = Annotated[
     str | None,
     Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[!-~]+$",
@@ -30,13 +36,13 @@ Key = Annotated[
 )
 def train(request: TrainRequest, response: Response, parts: Shared, who: Asker, key: Key = None) -> JobView:
     """Start a training job: prompts for a language model, or the settings of any run."""
-    cfg = wanted_settings(request)
-    insist_on_safe(cfg, who)
+    cfg = wanted_settings(request, parts.ownership.reach(who.owner, who.scope))
+    parts.ownership.insist_on_space(who)
     asked = request.model_dump(mode="json", exclude_defaults=True)
     run = run_name(request, cfg)
     if (parts.settings.runs_dir / run).exists() and parts.jobs.of_run(run) is None:
         raise RunTaken(f"a run named {run!r} already exists", hint="Choose another name.", field="name")
-    job, new = parts.jobs.add(run, cfg.task.product, asked, who.id, key)
+    job, new = parts.jobs.add(run, cfg.task.product, asked, who, key)
     parts.supervisor.wake()
     response.status_code = 202 if new else 200
     return job_view(parts, job)
@@ -45,47 +51,56 @@ def train(request: TrainRequest, response: Response, parts: Shared, who: Asker, 
 @router.get("/api/jobs", responses=refusals())
 def list_jobs(
     parts: Shared,
+    who: Asker,
     state: Literal["queued", "running", "finished", "failed", "cancelled"] | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobList:
-    """All jobs, newest first."""
-    return JobList(jobs=[job_view(parts, job) for job in parts.jobs.newest(state, limit)])
+    """Your jobs, newest first; an administrator sees all."""
+    return JobList(jobs=[job_view(parts, job) for job in parts.jobs.newest(state, limit, who)])
 
 
 @router.get("/api/jobs/{job_id}", response_model=JobView, responses=refusals(404))
-async def job_status(job_id: JobId, parts: Shared) -> Response:
+async def job_status(job_id: JobId, parts: Shared, who: Asker) -> Response:
     """The state of a job, at most a tenth of a second old."""
 
     def look() -> bytes:
-        return job_view(parts, parts.jobs.get(job_id)).model_dump_json().encode()
+        return job_view(parts, parts.ownership.job(job_id, who)).model_dump_json().encode()
 
-    return Response(await parts.status_cache.of(job_id, look), media_type="application/json")
+    # One cached answer for everyone who sees the same jobs.
+    return Response(await parts.status_cache.of(f"{job_id} {who.view}", look), media_type="application/json")
+
+
+def _changed(parts: ServiceState, job: Job) -> None:
+    """Have the job looked at again, by the supervisor and by whoever asks for its state."""
+    for view in ("", job.asked_by):
+        parts.status_cache.forget(f"{job.id} {view}")
+    parts.supervisor.wake()
 
 
 @router.post("/api/jobs/{job_id}/cancel", responses=refusals(404, 409))
-def cancel(job_id: JobId, parts: Shared) -> JobView:
+def cancel(own: OwnJob, parts: Shared) -> JobView:
     """Cancel a job. A running one finishes its step and saves, so it can be resumed."""
-    job = parts.jobs.cancel(job_id)
-    parts.status_cache.forget(job_id)
-    parts.supervisor.wake()
+    job = parts.jobs.cancel(own.id)
+    _changed(parts, job)
     return job_view(parts, job)
 
 
 @router.post("/api/jobs/{job_id}/resume", responses=refusals(404, 409))
-def resume(job_id: JobId, parts: Shared) -> JobView:
+def resume(own: OwnJob, parts: Shared, who: Asker) -> JobView:
     """Resume a cancelled or failed job from its last checkpoint."""
-    info = run_info(parts, parts.jobs.get(job_id))
-    job = parts.jobs.resume(job_id, info.attempt if info else 0)
-    parts.status_cache.forget(job_id)
-    parts.supervisor.wake()
+    parts.ownership.insist_on_space(who)
+    info = run_info(parts, own)
+    job = parts.jobs.resume(own.id, info.attempt if info else 0)
+    _changed(parts, job)
     return job_view(parts, job)
 
 
-def insist_on_safe(cfg: TrainingConfig, who: Who) -> None:
-    """Only admins may name code or files on the service's machine."""
-    if not who.may("admin") and (named := next(files_named(cfg), None)):
-        hint = "Use a built-in task, reward or run by name, or a key with that scope."
-        raise Forbidden(f"{named} names code or a file on the service's machine, which needs scope 'admin'", hint=hint)
+@router.delete("/api/jobs/{job_id}", status_code=204, responses=refusals(404, 409))
+def delete(own: OwnJob, parts: Shared, who: Asker) -> Response:
+    """Delete a job that is over, together with its run."""
+    parts.ownership.delete(own.run, who)
+    _changed(parts, own)
+    return Response(status_code=204)
 
 
 def run_info(parts: ServiceState, job: Job) -> RunInfo | None:

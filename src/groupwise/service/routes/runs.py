@@ -1,30 +1,39 @@
-"""Runs, whoever started them: state, events, curves, groups and attempts."""
+"""Runs: state, events, curves, groups and attempts. A key sees the runs of its jobs; an administrator sees all."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from groupwise.service import schemas
 from groupwise.service.refusals import refusals
 from groupwise.service.runs import facts
-from groupwise.service.state import Shared
+from groupwise.service.state import Asker, Shared
 
 router = APIRouter(tags=["runs"])
 
 RunId = Annotated[str, Path(pattern=schemas.RUN_NAME, max_length=100)]
+
+
+def own_run(run: RunId, parts: Shared, who: Asker) -> str:
+    """The name of the run, if the caller may see it."""
+    return parts.ownership.run(run, who)
+
+
+OwnRun = Annotated[str, Depends(own_run)]
 Step = Annotated[int, Path(ge=0, lt=2**53)]
 From = Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The number of the first event.")]
 Points = Annotated[int, Query(ge=2, le=10_000)]
 
 
 @router.get("/api/runs", responses=refusals())
-def list_runs(parts: Shared, limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> schemas.RunList:
-    """All runs, most recently changed first."""
-    return schemas.RunList(runs=[schemas.RunView.model_validate(facts(info)) for info in parts.runs.all()[:limit]])
+def list_runs(parts: Shared, who: Asker, limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> schemas.RunList:
+    """Your runs, most recently changed first; an administrator sees all."""
+    found = parts.ownership.visible(parts.runs.all(), who)[:limit]
+    return schemas.RunList(runs=[schemas.RunView.model_validate(facts(info)) for info in found])
 
 
 @router.get("/api/runs/{run}", responses=refusals(404))
-def run_state(run: RunId, parts: Shared) -> schemas.RunWhole:
+def run_state(run: OwnRun, parts: Shared) -> schemas.RunWhole:
     """The state and settings of a run."""
     info = parts.runs.info(run)
     job = parts.jobs.of_run(run)
@@ -32,9 +41,16 @@ def run_state(run: RunId, parts: Shared) -> schemas.RunWhole:
     return schemas.RunWhole.model_validate({**facts(info), **more})
 
 
+@router.delete("/api/runs/{run}", status_code=204, responses=refusals(404, 409))
+def delete(run: OwnRun, parts: Shared, who: Asker) -> Response:
+    """Delete a run that has no process, together with its job."""
+    parts.ownership.delete(run, who)
+    return Response(status_code=204)
+
+
 @router.get("/api/runs/{run}/events", response_model=schemas.EventPage, responses=refusals(404))
 def events(
-    run: RunId,
+    run: OwnRun,
     parts: Shared,
     begin: From = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
@@ -56,7 +72,7 @@ def events(
 
 @router.get("/api/runs/{run}/series", responses=refusals(404))
 def series(
-    run: RunId,
+    run: OwnRun,
     parts: Shared,
     names: Annotated[list[str] | None, Query(max_length=200, description="Metric names; all if omitted.")] = None,
     points: Points = 1000,
@@ -67,20 +83,20 @@ def series(
 
 
 @router.get("/api/runs/{run}/groups", responses=refusals(404))
-def group_steps(run: RunId, parts: Shared) -> schemas.GroupSteps:
+def group_steps(run: OwnRun, parts: Shared) -> schemas.GroupSteps:
     """The steps whose groups were saved."""
     return schemas.GroupSteps(run=run, steps=parts.runs.steps_with_groups(run))
 
 
 @router.get("/api/runs/{run}/groups/{step}", responses=refusals(404))
-def groups(run: RunId, step: Step, parts: Shared) -> schemas.GroupPage:
+def groups(run: OwnRun, step: Step, parts: Shared) -> schemas.GroupPage:
     """The groups of a step, with each attempt's score and advantage."""
     return schemas.GroupPage.model_validate({"run": run, "step": step, "groups": parts.runs.groups(run, step)})
 
 
 @router.get("/api/runs/{run}/trajectories/{trajectory:path}", responses=refusals(404))
 def trajectory(
-    run: RunId,
+    run: OwnRun,
     trajectory: Annotated[str, Path(min_length=1, max_length=300)],
     parts: Shared,
     step: Annotated[int | None, Query(ge=0, lt=2**53, description="Its step, if known.")] = None,

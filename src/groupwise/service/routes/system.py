@@ -11,6 +11,7 @@ from groupwise import __version__
 from groupwise.errors import StorageError
 from groupwise.files import is_locked
 from groupwise.service.jobs import RUNNING
+from groupwise.service.keys import Who
 from groupwise.service.metrics import machine
 from groupwise.service.refusals import refusals
 from groupwise.service.schemas import Order, ScaleAnswer, ScaleRequest
@@ -75,9 +76,9 @@ class MetricsView(BaseModel):
 
 
 @router.get("/api/metrics", responses=refusals())
-def metrics(parts: Shared) -> MetricsView:
-    """The state of the service and of its running jobs."""
-    return MetricsView.model_validate(snapshot(parts))
+def metrics(parts: Shared, who: Asker) -> MetricsView:
+    """The state of the service, and of those running jobs that you may see."""
+    return MetricsView.model_validate(snapshot(parts, who))
 
 
 @router.get("/metrics", responses={**refusals(), 200: {"content": {"text/plain": {}}}}, response_class=Response)
@@ -101,10 +102,10 @@ def scale(request: ScaleRequest, parts: Shared) -> ScaleAnswer:
     return ScaleAnswer(orders=orders)
 
 
-def snapshot(parts: ServiceState) -> dict[str, Any]:
+def snapshot(parts: ServiceState, who: Who) -> dict[str, Any]:
     runs, counting = {}, parts.counting
     sent, dropped = counting.sent._value.get(), counting.dropped._value.get()
-    for job in parts.jobs.newest(RUNNING, 50):
+    for job in parts.jobs.newest(RUNNING, 50, who):
         path = parts.settings.runs_dir / job.run
         if (path / "status.json").exists():
             runs[job.run] = dict(inspect_run(path).metrics)

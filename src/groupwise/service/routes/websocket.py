@@ -65,17 +65,23 @@ async def _send_updates(parts: ServiceState, topic: str, pace: float) -> None:
         await asyncio.sleep(pace)
         if not parts.topics.followers[topic]:
             # Nobody follows it: forget the last message, so that the next follower gets a fresh one.
-            parts.topics.newest.pop(topic, None)
+            parts.topics.forget(topic)
             continue
         try:
-            parts.topics.tell(topic, await asyncio.to_thread(_message, parts, topic))
+            parts.topics.tell(topic, await asyncio.to_thread(_messages, parts, topic))
         except Exception:
             logger.exception("could not send %s; trying again", topic)
 
 
-def _message(parts: ServiceState, topic: str) -> str:
+def _messages(parts: ServiceState, topic: str) -> dict[str, str]:
+    """The topic's message for each view: followers who see the same jobs and runs get the same one."""
+    views = parts.topics.views(topic)
     if topic == "metrics":
-        return json.dumps({"type": "metrics", "metrics": snapshot(parts)})
-    runs = [facts(info) for info in parts.runs.all()[:SHOWN]]
-    jobs = [job_view(parts, job).model_dump() for job in parts.jobs.newest(limit=SHOWN)]
-    return json.dumps({"type": "runs", "runs": runs, "jobs": jobs})
+        return {view: json.dumps({"type": "metrics", "metrics": snapshot(parts, who)}) for view, who in views.items()}
+    found, owners = parts.runs.all(), parts.jobs.owners()
+    told = {}
+    for view, who in views.items():
+        runs = [facts(info) for info in parts.ownership.visible(found, who, owners)[:SHOWN]]
+        jobs = [job_view(parts, job).model_dump() for job in parts.jobs.newest(limit=SHOWN, who=who)]
+        told[view] = json.dumps({"type": "runs", "runs": runs, "jobs": jobs})
+    return told
