@@ -36,7 +36,7 @@ class Reach:
     models: tuple[str, ...] = ()
 
 
-class Source(Protocol):
+class NameSource(Protocol):
     """Where names come from."""
 
     def resolved(self, name: str, reach: Reach) -> str | None:
@@ -140,7 +140,7 @@ class Row:
 
     setting: str
     names: str
-    train: tuple[Source, ...] = ()
+    train: tuple[NameSource, ...] = ()
     is_plain: bool = False
     separator: str = ""
 
