@@ -25,10 +25,11 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page, sync_playwright
 from record import print_result
-from service_kills import Service
+from service_kills import TOKEN, Service
 
 from groupwise.config import TrainingConfig
 from groupwise.training.events import read_events
@@ -103,7 +104,7 @@ def page_seconds(browser: Browser) -> float:
 def opened(page: Page, service: Service) -> dict[str, float]:
     """Open the run, and wait until its curves stand."""
     before, began = processor_seconds(service.process.pid), time.monotonic()
-    page.goto(f"http://127.0.0.1:{service.port}/runs/long")
+    page.goto(f"http://127.0.0.1:{service.port}/runs/long?{urlencode({'token': TOKEN})}")
     page.locator("canvas").nth(IN_SIGHT - 1).wait_for(timeout=120_000)
     curves = time.monotonic() - began
     paint: float = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")

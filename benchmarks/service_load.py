@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from record import print_result
-from service_kills import SETTINGS, Service, steps, until
+from service_kills import SETTINGS, TOKEN, Service, steps, until
 from websockets.asyncio.client import connect
 
 from groupwise.training.events import EventLog
@@ -59,6 +59,7 @@ def write_events(folder: Path, end: threading.Event) -> None:
 
 async def follow(port: int, seconds: float, ages: list[float]) -> None:
     async with connect(f"ws://127.0.0.1:{port}/ws", open_timeout=60) as socket:
+        await socket.send(json.dumps({"type": "auth", "key": TOKEN}))
         await socket.send(json.dumps({"type": "subscribe", "topic": "run", "run": "live", "from": 10**9}))
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -125,7 +125,8 @@ def _as_message(error: Exception) -> GroupwiseError:
         return missing
     if isinstance(error, GroupwiseError):
         return error
-    if isinstance(error, MemoryError):
+    # PyTorch reports memory that it cannot get as a RuntimeError.
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
         hint = "Try smaller policy.hidden_sizes, rollout.num_generations or rollout.tasks_per_step."
         return ResourceError(f"not enough memory: {error}", hint=hint)
     hint = "Internal error. Run again with --debug to see the traceback, and please report it."

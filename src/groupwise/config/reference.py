@@ -1,6 +1,7 @@
 """What editors and people read about settings: JSON Schema, the constructor's keywords and the reference page."""
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -203,7 +204,8 @@ def _names() -> str:
         who = "all" if owners[row] == list(PRODUCTS) else ", ".join(owners[row])
         rows += f"| `{row.setting}` | {who} | {row.names} | `{'train' if row.train else 'admin'}` |\n"
     plain_ones = ", ".join(f"`{setting}`" for setting in sorted({row.setting for row in owners if row.is_plain}))
-    return f"{_NAMES}{rows}\nThese take text that names nothing: {plain_ones}.\n"
+    told = textwrap.fill(f"These take text that names nothing: {plain_ones}.", 105, break_on_hyphens=False)
+    return f"{_NAMES}{rows}\n{told}\n"
 
 
 def _xml() -> str:

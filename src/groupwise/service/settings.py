@@ -10,6 +10,7 @@ from groupwise.errors import ConfigError
 
 OWN_FOLDER = ".service"
 DATABASE_VARIABLE = "GROUPWISE_DATABASE"  # keeps a password out of the process list
+TOKEN_VARIABLE = "GROUPWISE_TOKEN"
 GIB = 2**30
 MEMORY_SHARE = 0.8  # of the machine's memory, for all jobs together, unless `memory_per_job` says otherwise
 
@@ -74,7 +75,7 @@ class ServiceSettings:
     data_dir: Path | None = None
     allow_models: tuple[str, ...] = ()
     quotas: Quotas = Quotas()
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    token: str = field(default_factory=lambda: os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(32), repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
