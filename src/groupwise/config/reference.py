@@ -127,9 +127,9 @@ The root element is `<grpo-config>`. Names have hyphens instead of underscores (
 _NAMES = """\
 ## What settings may name
 
-On the command line a setting may name anything. In [the service](../service.md), a key with scope `train` may
-name what this table allows and nothing else: whatever else a text could make the program import, open or fetch
-needs scope `admin`. A text setting or option that is not listed takes text only from an administrator.
+On the command line a setting may name anything. In [the service](../service.md), a key with scope `train`
+may name what this table allows and nothing else: whatever else a text could make the program import, open
+or fetch needs scope `admin`. A setting or option that is not listed takes text only from an administrator.
 
 | setting | product | it names | scope |
 |---|---|---|---|
