@@ -36,7 +36,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-LONGEST = 600  # seconds for one job
+LONGEST = 900  # seconds for one job
+TOGETHER = 4  # jobs at once
+KINDS = ("code_runs", "reads", "connections")
 MARK = "kanary"  # in the name of everything that must not be loaded
 CODE = f"open({{fired!r}}, 'a').write(__name__ + chr(10))\nimport os\ndef {MARK}(*a, **k): os._exit(86)\nTASKS = [1]\n"
 LANGUAGE = {
@@ -406,25 +408,25 @@ def run_jobs(world: World, jobs: Sequence[Mapping[str, Any]], wanted: int) -> di
     watch = Watch([world.secret])
     totals: Counter[str] = Counter()
     found: list[dict[str, Any]] = []
-    for job in jobs:
+    for start in range(0, len(jobs), TOGETHER):
         if totals["run"] >= wanted:
             break
-        told = _in_a_child(world, job)
-        below = [name for name in watch.opened() if name]
-        told["reads"] += [f"inotify {name}" for name in below if not told["reads"]]
-        totals["started"] += 1
-        totals["run"] += told["stepped"]
-        for kind in ("code_runs", "reads", "connections"):
-            totals[kind] += bool(told[kind])
-        if any(told[kind] for kind in ("code_runs", "reads", "connections")):
-            found.append({**told, "asked": job["asked"]})
-            print(json.dumps(found[-1])[:2000], file=sys.stderr)
-        if totals["started"] % 20 == 0:
+        batch = jobs[start : start + TOGETHER]
+        told = [_told(world, job, child) for job, child in [(job, _child(world, job)) for job in batch]]
+        told.append({"reads": [f"inotify {name}" for name in watch.opened() if name]})
+        totals["started"] += len(batch)
+        for one, job in zip(told, [*batch, {}], strict=True):
+            totals["run"] += one.get("stepped", False)
+            totals += Counter({kind: 1 for kind in KINDS if one.get(kind)})
+            if any(one.get(kind) for kind in KINDS):
+                found.append({**one, "asked": job.get("asked")})
+                print(json.dumps(found[-1])[:2000], file=sys.stderr)
+        if start % 20 == 0:
             print(f"{time.strftime('%H:%M:%S')} {dict(totals)}", file=sys.stderr)
     if world.fired.exists():
         totals["code_runs"] += 1
         found.append({"fired": world.fired.read_text()})
-    return {**{kind: totals[kind] for kind in ("started", "run", "code_runs", "reads", "connections")}, "found": found}
+    return {**{kind: totals[kind] for kind in ("started", "run", *KINDS)}, "found": found}
 
 
 def _warm_up() -> None:
@@ -434,31 +436,43 @@ def _warm_up() -> None:
     import_module("matplotlib.font_manager").findfont("DejaVu Sans")  # reads its cache of fonts
 
 
-def _in_a_child(world: World, job: Mapping[str, Any]) -> dict[str, Any]:
-    told = world.folder / "told.json"
-    told.unlink(missing_ok=True)
+def _child(world: World, job: Mapping[str, Any]) -> int:
+    """Start a process for the job."""
+    _words(world, job).unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
-        _be_the_job(world, job, told)
+        _be_the_job(world, job)
+    return child
+
+
+def _told(world: World, job: Mapping[str, Any], child: int) -> dict[str, Any]:
+    """What the job's process did, once it has ended."""
     _, status = os.waitpid(child, 0)
-    events = world.runs / job["run"] / "events.jsonl"
+    events, words = world.runs / job["run"] / "events.jsonl", _words(world, job)
     stepped = events.is_file() and '"type":"step"' in events.read_text().replace(": ", ":")
     # A process that ended without a word was killed, or ran our code, which ends it at once.
     silent = {"code_runs": [f"ended with status {status}"], "reads": [], "connections": []}
-    return {**(json.loads(told.read_text()) if told.is_file() else silent), "stepped": stepped}
+    return {**(json.loads(words.read_text()) if words.is_file() else silent), "stepped": stepped}
 
 
-def _be_the_job(world: World, job: Mapping[str, Any], told: Path) -> None:
+def _words(world: World, job: Mapping[str, Any]) -> Path:
+    return world.folder / f"{job['run']}.told"
+
+
+def _be_the_job(world: World, job: Mapping[str, Any]) -> None:
     """What `service.job_slots` does, under the hook."""
     from groupwise.cli import run
     from groupwise.service.job_slots import take_limits
 
+    os.setsid()
     signal.alarm(LONGEST)
+    # The report comes after the last step.
+    import_module("groupwise.reporting.live_run").write_run_report = lambda path: path
     audit = Audit(world, job)
     listening = [True]
     try:
         os.chdir(job["cwd"])
-        output = os.open(world.folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        output = os.open(world.folder / f"{job['run']}.output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
         take_limits(job["limits"])
@@ -466,7 +480,7 @@ def _be_the_job(world: World, job: Mapping[str, Any], told: Path) -> None:
         run(job["words"])
     finally:
         listening[0] = False
-        told.write_text(json.dumps(audit.found))
+        _words(world, job).write_text(json.dumps(audit.found))
         os._exit(0)
 
 
