@@ -359,7 +359,7 @@ class Audit:
 
 WARM = (
     "groupwise.agents.agent_product", "groupwise.agents.language_product", "groupwise.agents.warm_start",
-    "groupwise.control.ppo", "groupwise.control.product", "groupwise.designer.product",
+    "groupwise.control.ppo", "groupwise.control.grpo", "groupwise.designer.product",
     "groupwise.programs.learning.product", "groupwise.reporting.report", "groupwise.service.job_slots",
 )  # fmt: skip
 # Programs that libraries and the run's record start with arguments of their own, whatever the settings say.
