@@ -182,7 +182,9 @@ class Attacker:
             section, _, name = path.rpartition(".")
             if section == "reward.options":
                 config["reward.name"] = self.rng.choice(self.rewards)
-            config[section] = {**config.pop("options", {}), **config.get(section, {}), name: value}
+            given = [config.pop("options", {}) if section == "task.options" else {}, config.get(section, {})]
+            tables = [one for one in given if isinstance(one, dict)]
+            config[section] = {**{key: one for table in tables for key, one in table.items()}, name: value}
         return {"config": config}
 
     def tempting(self) -> dict[str, Any]:

@@ -371,7 +371,7 @@ MARKUP = '<b data-planted>planted</b><img data-planted src="/planted.png" onerro
 # Strings that the page navigates by, or that are one of a few words; everything else gets markup.
 STRUCTURE = {
     "id", "run", "state", "type", "role", "url", "format", "suffix", "scope", "kind", "conversation_id", "job", "code",
-    "trajectory_id", "group_id", "product", "end", "strategy", "strategies", "tier", "model",
+    "trajectory_id", "group_id", "product", "end", "names", "strategy", "strategies", "tier", "model",
 }  # fmt: skip
 NAMED = ("metrics", "parts", "servers", "utilisation", "groups", "graphs")  # tables whose names are data
 
