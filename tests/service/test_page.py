@@ -30,7 +30,7 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--no-first-run",
 ]  # fmt: skip
-PATIENCE = 90_000.0  # milliseconds; a busy machine is slow, not wrong
+PATIENCE = 600_000.0  # milliseconds; a busy machine is slow, not wrong
 WIDTHS = (1280, 400)
 SUMS = {
     "product": "language", "environment": "addition", "model_name": "tiny", "max_new_tokens": 5, "num_generations": 4,
