@@ -11,6 +11,7 @@ from groupwise.config import TrainingConfig
 from groupwise.config.nameable import Reach, permitted
 from groupwise.errors import ConfigError
 from groupwise.files import write_atomic
+from groupwise.machine_memory import check_fits
 from groupwise.service.schemas import TrainRequest
 
 FEW = 20  # with fewer prompts than this, all are trained on and evaluation uses `HELD_OUT`
@@ -46,6 +47,7 @@ def wanted_settings(request: TrainRequest, reach: Reach | None) -> TrainingConfi
     With a `reach`, they name only what a key with scope `train` may name, and by what it stands for.
     """
     cfg = _settings(request)
+    check_fits(cfg)
     if reach is None:
         return cfg
     return permitted(cfg, reach, ours=() if request.prompts is None else OURS)
