@@ -7,6 +7,7 @@ belong to the operator.
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,12 +21,15 @@ from groupwise.service.schemas import RUN_NAME
 from groupwise.service.settings import GIB, ServiceSettings
 from groupwise.training.folder import RunInfo
 
+FRESH = 5.0  # seconds that a measured size stays valid: a key may have thousands of runs
+
 
 class Ownership:
     """The owners of the jobs and runs of one service."""
 
     def __init__(self, settings: ServiceSettings, jobs: Jobs) -> None:
         self.settings, self.jobs = settings, jobs
+        self._sizes: dict[str, tuple[float, int]] = {}
 
     def job(self, job_id: str, who: Who) -> Job:
         """The job, if `who` may see it. A job of another key looks like one that does not exist."""
@@ -65,9 +69,13 @@ class Ownership:
             )
 
     def disk_used(self, owner: str) -> int:
-        """Bytes in the folders of the owner's runs."""
-        own = [run for run, of in self.jobs.owners().items() if of == owner]
-        return sum(_size(self.settings.runs_dir / run) for run in own)
+        """Bytes in the folders of the owner's runs, measured at most `FRESH` seconds ago."""
+        measured, size = self._sizes.get(owner, (-FRESH, 0))
+        if time.monotonic() - measured >= FRESH:
+            own = [run for run, of in self.jobs.owners().items() if of == owner]
+            size = sum(_size(self.settings.runs_dir / run) for run in own)
+            self._sizes[owner] = (time.monotonic(), size)
+        return size
 
     def delete(self, run: str, who: Who) -> None:
         """Delete a run and its job. Neither may have a process."""
@@ -85,6 +93,7 @@ class Ownership:
         if trash.is_symlink():
             trash.unlink()
         shutil.rmtree(trash, ignore_errors=True)
+        self._sizes.clear()
 
     def _own_folder(self, name: str, owner: str) -> Path | None:
         path = self.settings.runs_dir / name
