@@ -74,6 +74,29 @@ def test_a_disk_error_names_the_file_and_what_to_do() -> None:
     assert refused.value.field == "here"
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("I/O error: No space left on device (os error 28)", "No space left on device"),
+        ("open file failed with strerror: Input/output error", "Input/output error"),
+        ("basic_ios::clear: iostream error", "it was not written to its end"),
+    ],
+)
+def test_a_disk_error_that_a_serialiser_reports_is_recognised(said: str, reason: str) -> None:
+    with pytest.raises(StorageError, match=f"cannot write here: {reason}"), disk(Path("here")):
+        raise RuntimeError(said)
+    with pytest.raises(RuntimeError, match="expected a tensor"), disk(Path("here")):
+        raise RuntimeError("expected a tensor")
+
+
+def test_a_lock_that_cannot_be_written_to_is_a_disk_error(tmp_path: Path) -> None:
+    lock = lock_file(tmp_path / "lock")
+    assert lock is not None
+    os.close(lock.descriptor)
+    with pytest.raises(StorageError, match="lock: Bad file descriptor"):
+        lock.write(b"me")
+
+
 def test_a_file_or_folder_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
     file, folder = tmp_path / "file", tmp_path / "folder"
     write_atomic(file, b"old")

@@ -4,13 +4,14 @@ write_atomic, whole_folder    replace a file or a folder in one step
 write_output                  the same for a file that the user named, which may be a pipe
 open_regular, read_small      read without hanging on a pipe or swallowing a huge file
 lock_file, is_locked          one process owns a file, and says so inside it
-disk                          any `OSError` becomes a `StorageError` with a remedy
+disk                          any error of the disk becomes a `StorageError` with a remedy
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 import time
@@ -21,7 +22,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from groupwise.errors import StorageError
+from groupwise.errors import GroupwiseError, StorageError
 
 try:
     import fcntl
@@ -34,7 +35,9 @@ LONGEST_NOTE = 4096
 # Seconds between two attempts to take a lock.
 PAUSE = 0.02
 
+UNKNOWN = 0  # the disk failed, and nobody said how
 REMEDY = {
+    UNKNOWN: "Is the disk full? Free some space and try again: everything saved before is safe.",
     errno.ENOSPC: "Free some disk space and try again: everything saved before is safe.",
     errno.EDQUOT: "Your disk quota is used up. Free some space and try again.",
     errno.EFBIG: "A file size limit is set (`ulimit -f`). Raise it and try again.",
@@ -45,15 +48,31 @@ REMEDY = {
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """Turn an `OSError` on `path` into a `StorageError` that says what to do."""
+    """Turn an error of the disk on `path` into a `StorageError` that says what to do."""
     try:
         yield
-    except StorageError:
+    except GroupwiseError:
         raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        hint = REMEDY.get(error.errno or 0, "Check the path and its permissions.")
+    except Exception as error:
+        if isinstance(error, OSError):
+            number, reason = error.errno or -1, error.strerror or str(error)
+        elif (said := _told_by_serialiser(error)) is None:
+            raise
+        else:
+            number, reason = said, os.strerror(said) if said else "it was not written to its end"
+        hint = REMEDY.get(number, "Check the path and its permissions.")
         raise StorageError(f"cannot write {path}: {reason}", hint=hint, field=str(path)) from error
+
+
+def _told_by_serialiser(error: Exception) -> int | None:
+    """The number of the disk error behind an exception of safetensors or torch; None if it is something else."""
+    text = str(error)
+    # safetensors' Rust layer gives the number, torch the words, or only that it could not go on with a file.
+    if known := re.search(r"os error (\d+)", text):
+        return int(known[1])
+    said = [number for number in (*REMEDY, errno.EIO) if number and os.strerror(number) in text]
+    stuck = "unexpected pos" in text or "iostream error" in text
+    return said[0] if said else UNKNOWN if stuck else None
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -149,8 +168,8 @@ class FileLock:
     process has released its own.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path, self.descriptor = path, descriptor
         _held.add(self)
 
     def read(self) -> bytes:
@@ -159,8 +178,9 @@ class FileLock:
 
     def write(self, note: bytes) -> None:
         """Say who holds the lock, for whoever is refused."""
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, note, 0)
+        with disk(self.path):
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, note, 0)
 
     def release(self) -> None:
         _held.discard(self)
@@ -181,7 +201,7 @@ def lock_file(path: Path, *, patience: float = 0.0, mode: int = 0o644) -> FileLo
             while True:
                 try:
                     flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return FileLock(descriptor)
+                    return FileLock(path, descriptor)
                 except BlockingIOError:
                     if time.monotonic() >= end:
                         break

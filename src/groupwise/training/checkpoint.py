@@ -1,14 +1,12 @@
 """Checkpoints: `checkpoints/<step>/{model.safetensors, state.pt, COMPLETE}`, and the random states they keep."""
 
-import errno
 import hashlib
 import json
-import os
 import pickle
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +51,7 @@ def seed_everything(seed: int) -> None:
 
 
 FILES = ("model.safetensors", "state.pt")
+BUFFER = 1 << 20  # bytes
 UNREADABLE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, EOFError, pickle.UnpicklingError,
     SafetensorError,
@@ -79,20 +78,22 @@ def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tenso
         try:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            _write(lambda: save_file(tensors, temporary / FILES[0]))
-            _write(lambda: torch.save(content, temporary / FILES[1]))
+            save_file(tensors, temporary / FILES[0])
+            # Through Python's own file: fewer and larger writes, and an error of the disk comes as what it is.
+            with open(temporary / FILES[1], "wb", BUFFER) as file:
+                torch.save(content, file)
             # COMPLETE comes last and vouches for the others; the rename publishes all of them in one step.
             marks = {name: _mark(temporary / name) for name in FILES}
             (temporary / "COMPLETE").write_text(json.dumps(marks) + "\n")
             for name in (*FILES, "COMPLETE"):
                 sync_file(temporary / name)
             sync_folder(temporary)
-            shutil.rmtree(target, ignore_errors=True)
+            if target.exists():
+                _discard(target)
             temporary.rename(target)
             sync_folder(folder)
-        except OSError:
-            with suppress(OSError):
-                shutil.rmtree(temporary, ignore_errors=True)
+        except Exception:
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
     return target
 
@@ -168,7 +169,15 @@ def checkpoint_folders(folder: Path) -> Iterator[Path]:
 def prune_checkpoints(folder: Path, limit: int) -> None:
     """Keep the newest `limit` checkpoints."""
     for path in list(checkpoint_folders(folder))[limit:]:
-        shutil.rmtree(path, ignore_errors=True)
+        _discard(path)
+
+
+def _discard(path: Path) -> None:
+    # Renamed first: half a checkpoint must never bear the name of one.
+    aside = path.with_name(f".{path.name}.old.tmp")
+    with suppress(OSError):
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def later_checkpoints(folder: Path, after: int) -> list[Path]:
@@ -176,21 +185,12 @@ def later_checkpoints(folder: Path, after: int) -> list[Path]:
 
 
 def drop_unfinished(folder: Path) -> None:
-    """Remove checkpoints that a crash left half-written."""
+    """Remove files and folders that a crash left half-written."""
     for path in folder.glob(".*.tmp"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _write(save: Callable[[], None]) -> None:
-    """Serialisers report a full disk in their own ways; make it an `OSError`."""
-    try:
-        save()
-    except (SafetensorError, RuntimeError) as error:
-        text = str(error)
-        # safetensors, its Rust layer, and torch's zip writer, in this order.
-        if "No space left" in text or "os error 28" in text or "unexpected pos" in text:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-        raise
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _mark(path: Path) -> dict[str, Any]:
