@@ -173,6 +173,34 @@ def test_what_a_run_keeps_is_where_it_began(make_run: MakeRun, tmp_path: Path) -
         resume(path, model_name="tiny")
 
 
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "origin.json"])
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_a_kept_start_that_was_damaged_is_refused_and_can_be_copied_again(
+    make_run: MakeRun, tmp_path: Path, file: str, damage: str
+) -> None:
+    """An adapter on other weights would be another model, and nobody would notice."""
+    path = begin(tmp_path / "runs", str(make_run()), lora_rank=2)
+    learned, damaged = logits(load_run(path).model), path / "start" / file
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 128
+    damaged.unlink() if damage == "missing" else damaged.write_bytes(content)
+    for refused in (lambda: load_run(path), lambda: resume(path, num_episodes=2)):
+        with pytest.raises(RunError, match=f"{file} is missing or has changed since the run started") as caught:
+            refused()
+    assert f"delete {path / 'start'}: it is then copied again" in caught.value.hint
+    shutil.rmtree(path / "start")
+    resume(path, num_episodes=2)
+    assert (logits(load_run(path, 1).model) - learned).abs().max() == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"weights": 1}', b"\xff"])
+def test_a_damaged_fingerprint_of_the_start_is_refused_in_a_sentence(tmp_path: Path, content: bytes) -> None:
+    path = begin(tmp_path / "runs", "tiny", lora_rank=2)
+    (path / "start.json").write_bytes(content)
+    with pytest.raises(RunError, match="start.json is damaged"):
+        resume(path, num_episodes=2)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model in the folder `strict` of the current directory."""

@@ -11,6 +11,7 @@ to continue on other weights.
 """
 
 import difflib
+import hashlib
 import json
 import logging
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConf
         _insist_on_same_start(path, cfg, learning)
     if not (path / KEPT).is_dir():
         return cfg
-    origin = json.loads(read_small(path / KEPT / ORIGIN))["model_name"]
+    origin = _origin_of(path / KEPT)
     if _name(cfg) != origin:
         raise _another(path, _name(cfg), f"that was {origin}")
     return cfg.replace(model_name=str((path / KEPT).resolve()))
@@ -160,19 +161,50 @@ def _keep_start(path: Path, cfg: TrainingConfig) -> None:
         return
     with whole_folder(path / KEPT) as folder:
         save_model(_merged_start(start, cfg), folder)
-        (folder / ORIGIN).write_text(json.dumps({"model_name": _name(cfg)}) + "\n")
+        (folder / ORIGIN).write_text(json.dumps({"model_name": _name(cfg), "files": _hashes(folder)}) + "\n")
+
+
+def _origin_of(start: Path) -> str:
+    """Where the kept start came from. One that has changed since it was kept would silently train another model."""
+    try:
+        record = json.loads(read_small(start / ORIGIN))
+        name, files = str(record["model_name"]), record.get("files", {})
+        # Runs of older versions kept no hashes.
+        changed = [file for file, known in files.items() if _hashes(start).get(file) != known] if files else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        name, changed = "its origin", [ORIGIN]
+    if changed:
+        raise RunError(
+            f"{start / changed[0]} is missing or has changed since the run started",
+            hint=f"Restore it. If {name} is still the same model, delete {start}: it is then copied again.",
+        )
+    return name
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != ORIGIN:
+            with path.open("rb") as file:
+                found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def _insist_on_same_start(path: Path, cfg: TrainingConfig, learning: bool) -> None:
     """Compare the model with the fingerprint that the run kept."""
-    then: Fingerprint = json.loads(read_small(path / RECORD))
+    try:
+        then: Fingerprint = json.loads(read_small(path / RECORD))
+        kept = {kind: dict(then[kind]) for kind in ("weights", "rest")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = f"If {_name(cfg)} is still the model that the run started from, delete the file and try again."
+        raise RunError(f"{path / RECORD} is damaged", hint=hint) from error
     now = fingerprint(find_model(_name(cfg), cfg.run.seed))
     # The first weights matter under an adapter. A run that trains all weights only needs them to go on learning, as
     # its reference or because it has no checkpoint yet.
     unsaved = not any(checkpoint_folders(path / "checkpoints"))
     weights = cfg.language.lora_rank > 0 or (learning and (cfg.policy.use_reference_model or unsaved))
     for kind in ("weights", "rest") if weights else ("rest",):
-        changed = sorted({file for file, _ in then[kind].items() ^ now[kind].items()})
+        changed = sorted({file for file, _ in kept[kind].items() ^ now[kind].items()})
         if changed:
             raise _another(path, _name(cfg), f"its {changed[0]} has changed")
     # A new commit may only change the model card, so it is not refused.
