@@ -20,6 +20,7 @@ from groupwise.designer.plans import DecisionBatch
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.sampling import Preferences, preference_of_plan
 from groupwise.designer.tasks import PreparedRequirements, random_requirements
+from groupwise.errors import RunError
 from groupwise.memory import MemorySystem
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
@@ -181,3 +182,46 @@ def test_a_resumed_run_takes_its_memory_back_and_ends_bit_for_bit_like_an_undist
     assert remembered(paths["broken"]) == remembered(paths["whole"])
     assert numbers(runs["broken"]) == numbers(runs["whole"])
     assert remembered(paths["whole"])["hits"] > 0.3
+
+
+@pytest.fixture
+def remembering(small_config: Callable[..., TrainingConfig], tmp_path: Path) -> Callable[..., TrainingConfig]:
+    def make(name: str, **changes: Any) -> TrainingConfig:
+        settings = {
+            "product": "designer", "estimator": "outcome", "advantage_scale": "group_std", "exploration_share": 0.5,
+            "num_generations": 6, "num_episodes": 2, "save_steps": 2, "eval_steps": 0, **changes,
+        }  # fmt: skip
+        memory = tmp_path / f"{name}.sqlite"
+        return small_config(**settings, run_name=name, options={"memory": str(memory)})
+
+    return make
+
+
+def trained(path: Path, steps: int | None = None) -> None:
+    """Train as the command line does, in a process that vanishes after `steps` steps."""
+    own = {"small": random_requirements(1, 5)}
+    opened = lambda cfg: product.build(product.open_run(path, cfg, learning=True), own)  # noqa: E731
+    finish(execute(path, opened), steps)
+
+
+def test_a_run_that_died_before_its_first_checkpoint_does_not_remember_the_dead_attempt(
+    remembering: Callable[..., TrainingConfig], numbers: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    whole, broken = (create_run(remembering(name)) for name in ("whole", "broken"))
+    trained(whole)
+    trained(broken, steps=1)
+    assert remembered(tmp_path / "broken.sqlite")["now"] > 0
+    trained(broken)
+    assert remembered(tmp_path / "broken.sqlite") == remembered(tmp_path / "whole.sqlite")
+    assert numbers(broken) == numbers(whole)
+
+
+def test_a_run_whose_memory_was_lost_is_not_resumed_with_an_empty_one(
+    remembering: Callable[..., TrainingConfig], tmp_path: Path
+) -> None:
+    path = create_run(remembering("lost", save_steps=1))
+    trained(path, steps=2)
+    (tmp_path / "lost.sqlite").unlink()
+    with pytest.raises(RunError, match=r"lost.sqlite, is at generation 0, but the run counts on generation") as refused:
+        trained(path)
+    assert "--set task.options.memory=''" in refused.value.hint

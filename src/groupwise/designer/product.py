@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -11,18 +12,19 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.designer.declaration import DESIGNER
 from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_share, likeliest
-from groupwise.designer.memory import Recalls, RememberingSource, open_memory
+from groupwise.designer.memory import Recalls, RememberingSource, open_memory, start_from
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.report import report_sections
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
 from groupwise.errors import ConfigError
 from groupwise.training.batch_source import NumberedTasks
+from groupwise.training.checkpoint import checkpoint_folders
 from groupwise.training.session import Parts
 from groupwise.types import Policy, Tensors
 from groupwise.workflows.requirements import Requirements
 
-__all__ = ["build", "check", "prepare", "report_sections"]
+__all__ = ["build", "check", "open_run", "prepare", "report_sections"]
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -41,6 +43,15 @@ def prepare(cfg: TrainingConfig) -> TrainingConfig:
     if cfg.rollout.num_generations != DESIGNER.defaults["num_generations"]:
         return cfg
     return cfg.replace(num_generations=cfg.generation.batch_size)
+
+
+def open_run(run_dir: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:
+    """Take the memory of a run that has no checkpoint yet back to where the run found it."""
+    path = str(cfg.task.options.get("memory", ""))
+    if learning and path:
+        with open_memory(path, cfg.memory) as memory:
+            start_from(run_dir, memory, begun=any(checkpoint_folders(run_dir / "checkpoints")))
+    return cfg
 
 
 def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None = None) -> Parts:
