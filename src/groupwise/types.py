@@ -113,6 +113,10 @@ class Group:
     members: tuple[Trajectory, ...]
 
 
+# Gradients grow with rewards, and the optimiser squares them in float32, which ends at 3e38.
+LARGEST_REWARD = 1e15
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """What an attempt earned: a total, the named parts it is made of, and flags for the reader.

@@ -12,7 +12,9 @@ import pytest
 
 from groupwise.config import TrainingConfig
 from groupwise.control import grpo as control
+from groupwise.errors import NoSignalError
 from groupwise.rewards.function import RewardFunction
+from groupwise.training.checkpoint import load_checkpoint
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.types import Hint, Score
@@ -73,3 +75,43 @@ def test_an_alarm_is_a_hint_of_the_run_and_a_resume_in_the_middle_does_not_delay
     assert hints_of(path) == [(2, "gamed_said"), (40, "part_gamed")]
     assert metrics_of(events, "step")["gamed/step"] == 41
     assert metrics_of(events, "step")["reward/correlation/flattery~substance"] == pytest.approx(-1.0)
+
+
+class Paid(RewardFunction):
+    """Pays by the length of an attempt, and `most` for the longest."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__()
+        self.most = most
+
+    async def score_group(self, task: Any, group: Any) -> list[Score]:
+        lengths = [len(attempt) for attempt in group]
+        return [Score(self.most * (length / max(lengths))) for length in lengths]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"estimator": "outcome", "advantage_scale": "group_std"},
+        {"estimator": "outcome", "advantage_scale": "none"},
+        {"estimator": "group_rtg", "advantage_scale": "task_rms"},
+        {"estimator": "gae", "advantage_scale": "none"},
+        {"estimator": "group_gae", "advantage_scale": "batch_std"},
+    ],
+)
+def test_rewards_as_large_as_the_limit_train(
+    small_config: Callable[..., TrainingConfig], settings: dict[str, Any]
+) -> None:
+    path = create_run(small_config(**settings, num_episodes=2, eval_steps=0, save_steps=1))
+    events = list(execute(path, lambda cfg: control.build(cfg, reward=Paid(1e15))))
+    assert all(event.data["metrics"]["optim/skipped"] == 0 for event in events if event.type == "step")
+    first, last = (load_checkpoint(folder).model for folder in sorted((path / "checkpoints").iterdir()))
+    assert all(value.isfinite().all() for value in last.values())
+    assert any((first[name] != last[name]).any() for name in first)
+
+
+def test_rewards_beyond_the_limit_end_a_run_by_name(small_config: Callable[..., TrainingConfig]) -> None:
+    path = create_run(small_config(num_episodes=3))
+    with pytest.raises(NoSignalError, match=r"gave a reward of .*e\+299; the limit is 1e\+15") as refused:
+        list(execute(path, lambda cfg: control.build(cfg, reward=Paid(9e299))))
+    assert "Divide the reward by a constant" in refused.value.hint

@@ -97,6 +97,14 @@ def test_a_total_that_is_not_finite_fails_that_attempt_alone(total):
     assert str(float(total)) in lost.failure.message
 
 
+@pytest.mark.parametrize("score", [Score(1e300), Score(-1.1e15), Score(0.0, rewards=np.array([1e16, -1e16]))])
+def test_a_reward_that_is_too_large_fails_that_attempt_by_name(score):
+    first, lost, last = scores_of(answering([1e15, score, -1e15]), None, None, None)
+    assert (first, last) == (Score(1e15), Score(-1e15))
+    assert (lost.failure.where, lost.failure.code) == ("reward", "too_large")
+    assert "the limit is 1e+15" in lost.failure.message
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [

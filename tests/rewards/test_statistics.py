@@ -131,6 +131,14 @@ def test_parts_beyond_all_measure_do_no_harm():
         assert statistics.hints() == ()
 
 
+def test_parts_that_jump_between_huge_and_small_do_no_harm():
+    """The gap between two means is squared, and 1e300 squared is beyond any float."""
+    statistics = PartStatistics()
+    for a in (1e300, 0.0, -1e300):
+        statistics.see([group(Score(1.0, {"a": a, "b": 0.5}), Score(0.0, {"a": a, "b": 0.1}))])
+    assert statistics.table()["a"]["max"] == 1e300
+
+
 def test_trends_are_least_squares_worked_out_by_hand():
     # 0, 1, 2, 3, 5: slope 1.2 and residuals 0.2, 0, -0.2, -0.4, 0.4, so se = sqrt(0.4 / 3 / 10).
     change, t = trends(np.array([[0.0, 1, 7], [1, 1, 8], [2, 1, np.nan], [3, 1, 8], [5, 1, 9]]))

@@ -87,6 +87,10 @@ def collapsed(step: int, metrics: Metrics) -> None:
 
 SICK: dict[str, Change] = {
     "reward_constant": lambda step, m: stuck(m, 0.0, 0.0, 0.0, 1.0),
+    "rewards_too_close": lambda step, m: (
+        stuck(m, 1000.0, 1000.0, 1000.0005, 1.0),
+        m.update({"groups/close_share": 1.0}),
+    ),
     "tasks_too_easy": lambda step, m: stuck(m, 0.95, 0.0, 1.0, 0.9),
     "tasks_too_hard": lambda step, m: stuck(m, 0.02, 0.0, 1.0, 0.9),
     "attempts_alike": lambda step, m: stuck(m, 0.5, 0.0, 1.0, 0.9),

@@ -21,7 +21,7 @@ from groupwise.training.folder import create_run
 from groupwise.training.group_files import read_groups
 from groupwise.training.learner import Learner
 from groupwise.training.session import Parts, execute
-from groupwise.training.step_groups import StepGroups, can_teach
+from groupwise.training.step_groups import StepGroups, can_teach, spread_metrics
 from groupwise.types import End, Event, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
 
 Configure = Callable[..., TrainingConfig]
@@ -100,6 +100,15 @@ def uneven(task: Task, attempt: Trajectory) -> float:
 
 def language(tiny: ModuleType, cfg: TrainingConfig, reward: Callable[..., float] = uneven) -> Parts:
     return tiny.build(cfg, tiny.per_attempt(reward))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("totals", "close"), [((1000.0, 1000.0005), 1.0), ((1000.0, 1000.0), None), ((1000.0, 1000.002), None)]
+)
+def test_rewards_that_differ_too_little_are_counted_apart_from_equal_ones(
+    totals: tuple[float, ...], close: float | None
+) -> None:
+    assert spread_metrics([group(0, *totals)]).get("groups/close_share") == close
 
 
 def test_a_step_counts_and_records_every_attempt_that_was_made(

@@ -27,7 +27,7 @@ import numpy as np
 
 from groupwise.errors import GroupwiseError
 from groupwise.event_loop import EventLoop, contained
-from groupwise.types import Failed, Failure, Group, Reward, Score, ScoredGroup, Task, Trajectory
+from groupwise.types import LARGEST_REWARD, Failed, Failure, Group, Reward, Score, ScoredGroup, Task, Trajectory
 
 Grade: TypeAlias = float | Score | Failed
 
@@ -42,7 +42,7 @@ async def score_group(reward: Reward, group: Group, timeout: float | None = None
 
       - The reward raises: every member it saw has failed ("raised").
       - It does not return one score per member: every member it saw has failed ("contract").
-      - One answer is neither a score nor a number, or its total is not finite: that member has failed.
+      - One answer is neither a score nor a number, or its total is not finite or too large: that member has failed.
       - It takes longer than `timeout` seconds: every member it saw has failed ("timeout").
     """
     sound = [member for member in group.members if member.error is None]
@@ -232,6 +232,10 @@ def _score(grade: Any, name: str) -> Score | Failed:
     if not math.isfinite(total) or (rewards is not None and not np.isfinite(rewards).all()):
         hint = "Look for a division by 0, the logarithm of 0, or the mean of nothing."
         return _failed("not_finite", f"{name} scored an attempt {total}.", hint)
+    largest = max(abs(total), 0.0 if rewards is None else float(np.abs(rewards).max(initial=0.0)))
+    if largest > LARGEST_REWARD:
+        hint = "Divide the reward by a constant: only how attempts of a group compare matters."
+        return _failed("too_large", f"{name} gave a reward of {largest:g}; the limit is {LARGEST_REWARD:g}.", hint)
     return Score(total, parts, flags, rewards)
 
 

@@ -122,7 +122,7 @@ class RunningMoments:
             return
         # Chan et al. 1979: the squares of both sets, and what the gap between their means adds.
         gap = float(values.mean()) - self.mean
-        self.squares += float(np.square(values - values.mean()).sum()) + gap**2 * self.count * seen / count
+        self.squares += float(np.square(values - values.mean()).sum()) + gap * gap * self.count * seen / count
         self.mean += gap * seen / count
         self.count = count
         self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.rollout.contract import action_space_of, broken, check_observations, check_step, name_of
-from groupwise.types import Array, Box, End, Failure, Trajectory, VectorEnvironment
+from groupwise.types import LARGEST_REWARD, Array, Box, End, Failure, Trajectory, VectorEnvironment
 
 Names: TypeAlias = tuple[str, str, str]
 
@@ -135,9 +135,10 @@ class Tape:
 
     def _drop_not_finite(self, obs: Array, rewards: Array) -> None:
         """End the copies whose latest numbers are not finite, before the step that brought them."""
-        if _finite(obs) and _finite(rewards):
+        # Not `>`: a comparison with NaN is false.
+        if _finite(obs) and np.abs(rewards).max(initial=0.0) <= LARGEST_REWARD:
             return
-        lost = ~(np.isfinite(obs).all(axis=1) & np.isfinite(rewards))
+        lost = ~(np.isfinite(obs).all(axis=1) & (np.abs(rewards) <= LARGEST_REWARD))
         for copy in np.flatnonzero(lost & self.live).tolist():
             self.failures[copy] = self._not_finite(obs[copy], rewards[copy])
         self._stop(lost & self.live)
@@ -146,7 +147,10 @@ class Tape:
 
     def _not_finite(self, obs: Array, reward: float) -> Failure:
         seen = f"observation {obs.tolist()!s:.80}, reward {reward}"
-        hint = "Observations (as float32) and rewards must be finite: look for a division by 0 or an overflow."
+        hint = (
+            f"Observations (as float32) and rewards must be finite, and rewards at most {LARGEST_REWARD:g}: look for a "
+            "division by 0 or an overflow, or divide the rewards by a constant."
+        )
         return Failure("environment", "not_finite", f"{name_of(self.env)}, step {self.steps}: {seen}", hint)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from groupwise.errors import ConfigError
 from groupwise.training.batch_source import GroupSource
-from groupwise.training.step_groups import CUT_OFF, zero_spread_share
+from groupwise.training.step_groups import CUT_OFF, spread_metrics
 from groupwise.types import Failed, Policy, Score, ScoredGroup, Source
 
 # The share from which something is worth a warning.
@@ -38,7 +38,7 @@ class DryRun:
         return {
             "groups": len(self.groups),
             "attempts": len(members),
-            "zero_signal_share": zero_spread_share(self.groups) if scores else None,
+            "zero_signal_share": spread_metrics(self.groups)["groups/zero_spread_share"] if scores else None,
             "truncated_share": sum(m.end in CUT_OFF for m in members) / len(members),
             "failed_share": 1 - len(scores) / len(members),
             "failures": dict(failures),

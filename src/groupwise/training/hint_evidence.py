@@ -16,7 +16,7 @@ from groupwise.training.formatting import finite, trend
 RECENT = 5
 KEEP = 20
 WATCHED = (
-    "groups/zero_spread_share", "groups/failed_share", "advantage/std", "attempt/truncated_share",
+    "groups/zero_spread_share", "groups/close_share", "groups/failed_share", "advantage/std", "attempt/truncated_share",
     "attempt/length_mean", "policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high",
     "optim/epochs", "optim/steps", "optim/grad_norm",
 )  # fmt: skip

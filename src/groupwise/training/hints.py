@@ -69,6 +69,8 @@ def no_spread(e: Evidence) -> Hint | None:
     if e.numeric("rollout.num_generations") == 1:
         return _hint("group_of_one", "A group of one attempt has nothing to compare it with, so nothing is learned.")
     seen = f"In {percent(share)} of the groups every attempt scores the same, for {RECENT} steps now"
+    if (e.mean("groups/close_share") or 0.0) > share / 2:
+        return _hint("rewards_too_close", f"{seen}, to a millionth ({number(e.reward)}): that counts as equal.")
     if e.span == 0:
         return _hint("reward_constant", f"{seen}: all attempts of the whole run scored {number(e.reward)}.")
     limit = e.clip_of_totals
@@ -232,6 +234,10 @@ REMEDIES: Mapping[str, str] = {
     "reward_constant": (
         "Check that the reward distinguishes good attempts from bad ones. If it only rewards full success, the "
         "tasks are too hard: start with easier ones, or reward partial success."
+    ),
+    "rewards_too_close": (
+        "Differences below a millionth of the reward are taken for rounding errors. Subtract a constant from the "
+        "reward, so that what remains differs more."
     ),
     "group_of_one": "Set rollout.num_generations to 2 or more; 8 is usual.",
     "rewards_clipped": "Scale the rewards down, raise advantage.reward_clip, or set it to null.",

@@ -105,17 +105,22 @@ def group_metrics(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEsti
         "reward/std": float(totals.std(correction=0)),
         "reward/min": float(totals.min()),
         "reward/max": float(totals.max()),
-        "groups/zero_spread_share": zero_spread_share(drawn.all),
+        **spread_metrics(drawn.all),
         **advantage_metrics(estimate.advantages[attempts.mask]),
     }
 
 
-def zero_spread_share(groups: Sequence[ScoredGroup]) -> float:
-    """The share of groups without spread, among those with any score."""
-    totals = [(score.total, n) for n, g in enumerate(groups) for score in g.scores if isinstance(score, Score)]
-    values, numbers = zip(*totals, strict=True)
-    _, silent = zero_spread_groups(torch.tensor(values, dtype=torch.float64), torch.tensor(numbers))
-    return float(silent.double().mean())
+def spread_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
+    """The share of groups without spread, among those with any score.
+
+    Where scores differ, but by so little that they count as equal, the share of such groups too.
+    """
+    scored = [(score.total, n) for n, g in enumerate(groups) for score in g.scores if isinstance(score, Score)]
+    totals, numbers = map(torch.tensor, zip(*scored, strict=True))
+    _, silent = zero_spread_groups(totals.double(), numbers)
+    _, equal = zero_spread_groups(totals.double(), numbers, eps=0.0)
+    close = {"groups/close_share": float((silent & ~equal).double().mean())}
+    return {"groups/zero_spread_share": float(silent.double().mean()), **(close if any(close.values()) else {})}
 
 
 def advantage_metrics(acting: Tensor) -> dict[str, float | None]:
