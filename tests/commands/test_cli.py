@@ -211,6 +211,24 @@ def test_doctor_reports_an_environment_it_cannot_make(settings: Path, capsys: py
     assert told["findings"][-1]["state"] == "fault"
 
 
+def test_a_quiet_resume_still_warns_of_a_damaged_checkpoint(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", str(settings), "--quiet"]) == 0
+    newest = max(Path("runs").glob("*/checkpoints/*"))
+    (newest / "state.pt").write_bytes(b"")
+    assert run(["resume", "latest", "--quiet", "--set", "training.num_episodes=8"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"note: checkpoint {newest.name} is damaged: state.pt has changed" in err
+
+
+def test_a_finished_run_that_lost_its_log_is_taken_up_again(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", str(settings), "--quiet"]) == 0
+    run_dir = next(Path("runs").iterdir())
+    (run_dir / "events.jsonl").unlink()
+    assert run(["resume", str(run_dir), "--quiet"]) == 0
+    assert "the event log was lost: a new one begins at step 6" in capsys.readouterr().err
+
+
 def test_output_into_a_closed_pipe_ends_quietly(settings: Path) -> None:
     trained(settings)
     command = f"{sys.executable} -m groupwise.cli config show | head -n 1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import time
@@ -19,10 +20,16 @@ import torch
 from groupwise.config import TrainingConfig
 from groupwise.control.grpo import build
 from groupwise.errors import CheckpointError, ContractError, RunError, RunLocked, StorageError
-from groupwise.training.checkpoint import load_checkpoint, save_checkpoint
+from groupwise.training.checkpoint import (
+    checkpoint_folders,
+    drop_unfinished,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+)
 from groupwise.training.control_file import send_command
-from groupwise.training.events import read_events
-from groupwise.training.folder import create_run, inspect_run, read_config
+from groupwise.training.events import DAMAGE, read_events
+from groupwise.training.folder import create_run, find_run, inspect_run, inspect_runs, read_config
 from groupwise.training.learner import Learner
 from groupwise.training.run import Run
 from groupwise.training.session import execute
@@ -245,6 +252,97 @@ def test_a_log_damaged_at_its_beginning_costs_no_weights(small_config: Configure
     assert events[0].data["resumed_from"] == 4
     assert (path / "damaged" / "2" / "events.jsonl").read_bytes() == content
     assert [e.seq for e in read_events(log)] == list(range(len(read_events(log))))
+
+
+def test_a_lost_log_costs_no_weights_and_is_rebuilt_from_the_groups(
+    small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers
+) -> None:
+    path = create_run(small_config(run_name="logless"))
+    stopped_after(path, 5)
+    (path / "events.jsonl").unlink()
+    assert find_run(str(path)) == path
+    events = finish(path)
+    assert events[0].data["resumed_from"] == 4
+    told = [e.data["message"] for e in events if e.type == "hint" and e.data["code"] == DAMAGE]
+    rebuilt = "with the rewards of 4 earlier steps from the group files"
+    assert told == [f"the event log was lost: a new one begins at step 4, {rebuilt}"]
+    now, then = numbers(path), undisturbed[1]
+    assert [now[name] for name in ("weights", "groups", "end")] == [then[name] for name in ("weights", "groups", "end")]
+    assert now["steps"][4:] == then["steps"][4:]
+    for (step, rebuilt, _), (_, metrics, _) in zip(now["steps"][:4], then["steps"][:4], strict=True):
+        assert len(rebuilt) == 4
+        assert rebuilt == pytest.approx({name: metrics[name] for name in rebuilt}), f"step {step}"
+
+
+def test_a_new_log_is_not_taken_for_the_one_that_older_checkpoints_count_on(
+    small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers
+) -> None:
+    path = create_run(small_config(run_name="twice", group_log_steps=0))
+    stopped_after(path, 5)
+    (path / "events.jsonl").unlink()
+    for _ in range(2):
+        events = execute(path, build)
+        # Checkpoint 2 counts on seven events, and so many are in the new log when it dies again.
+        while next(events).seq < 8 and not (path / "checkpoints" / "000006").exists():
+            pass
+        events.close()  # type: ignore[attr-defined]
+        shutil.rmtree(path / "checkpoints" / "000006", ignore_errors=True)
+    assert finish(path)[0].data["resumed_from"] == 4
+    assert numbers(path)["weights"] == undisturbed[1]["weights"]
+    assert [e.step for e in read_events(path / "events.jsonl") if e.type == "step"] == [5, 6]
+
+
+def test_a_log_of_a_newer_version_is_refused_and_left_alone(small_config: Configure) -> None:
+    path = create_run(small_config(run_name="newer"))
+    stopped_after(path, 1)
+    log = path / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"v": 1,', b'"v": 99,'))
+    before = log.read_bytes()
+    with pytest.raises(RunError, match="written by a newer Groupwise: its events have version 99, this one reads 1"):
+        finish(path)
+    assert log.read_bytes() == before
+    (path / "status.json").unlink()
+    assert [run.state for run in inspect_runs(path.parent)] == ["damaged"]
+
+
+def test_half_a_checkpoint_never_has_the_name_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, step, 0, {"w": torch.zeros(2)}, {})
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)  # killed before it could remove anything
+        prune_checkpoints(tmp_path, 2)
+    assert [folder.name for folder in checkpoint_folders(tmp_path)] == ["000003", "000002"]
+    drop_unfinished(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000003"]
+
+
+def test_what_a_crash_left_half_written_is_gone_after_a_resume(small_config: Configure) -> None:
+    path = create_run(small_config(run_name="crumbs"))
+    stopped_after(path, 3)
+    (path / ".status.json.123.tmp").write_bytes(b"{")
+    (path / ".start.tmp").mkdir()
+    finish(path)
+    assert not list(path.rglob(".*.tmp"))
+
+
+def test_a_run_that_could_not_be_created_leaves_its_name_free(small_config: Configure) -> None:
+    cfg = small_config(run_name="again")
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            create_run(cfg)
+        except StorageError as error:
+            status = 0 if "ulimit -f" in error.hint else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert list(Path(cfg.run.output_dir).iterdir()) == []
+    assert create_run(cfg).name == "again"
+    with pytest.raises(RunError, match="already exists"):
+        create_run(cfg)
 
 
 def test_a_run_of_unreadable_checkpoints_is_refused_and_left_alone(small_config: Configure) -> None:

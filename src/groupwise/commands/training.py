@@ -51,7 +51,7 @@ def resume(
         # A start that was pinned before stays pinned, even if the run it came from is gone.
         if cfg.policy.model_name != recorded.policy.model_name:
             cfg = product_of(cfg).prepare(cfg)
-    elif inspect_run(path).state == "finished" and read_events(path / "events.jsonl")[-1].type == "end":
+    elif inspect_run(path).state == "finished" and [e.type for e in read_events(path / "events.jsonl")][-1:] == ["end"]:
         raise RunError(
             f"run {path.name} has finished its {cfg.training.num_episodes} steps",
             hint=f"To train it longer: groupwise resume {path} --set training.num_episodes=…",

@@ -29,7 +29,7 @@ from groupwise.reporting.history import History
 from groupwise.reporting.summary import Summary, ending, numbers_of, summarise
 from groupwise.reporting.text import clock, curve, printable, tolerate_any_text
 from groupwise.reporting.verdict import verdict
-from groupwise.training.events import encode
+from groupwise.training.events import DAMAGE, encode
 from groupwise.training.formatting import finite
 from groupwise.types import Event
 
@@ -64,7 +64,7 @@ def watch(
 
 
 class Silent:
-    """Shows nothing; the other displays begin from it."""
+    """Shows nothing but damage to the run's files, on stderr; the other displays begin from it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -75,7 +75,9 @@ class Silent:
 
     def __exit__(self, *reason: object) -> None: ...
 
-    def show(self, event: Event) -> None: ...
+    def show(self, event: Event) -> None:
+        if event.type == "hint" and event.data.get("code") == DAMAGE:
+            print(f"note: {printable(event.data.get('message'))}", file=sys.stderr)
 
     def _say(self, console: Console, text: Text | None) -> None:
         if text is not None and not self._gone:

@@ -11,9 +11,13 @@ from typing import Any, BinaryIO
 
 from pydantic_core import from_json
 
+from groupwise.errors import RunError
 from groupwise.files import disk, open_regular
 from groupwise.types import EVENT_TYPES, Event
 
+VERSION = 1
+# The code of a hint about files that were lost or damaged: shown even to those who asked for quiet.
+DAMAGE = "damage"
 # A number whose square is still finite, so that readers can compute variances.
 LARGEST = 1e150
 # Bytes of a line: a longer one is not an event, and is never read into memory as a whole.
@@ -46,7 +50,7 @@ def decode(line: bytes) -> Event | None:
         raw = from_json(line, allow_inf_nan=False)
     except ValueError:
         return None
-    if not isinstance(raw, dict) or raw.keys() != FIELDS or raw["v"] != 1 or raw["type"] not in EVENT_TYPES:
+    if not isinstance(raw, dict) or raw.keys() != FIELDS or raw["v"] != VERSION or raw["type"] not in EVENT_TYPES:
         return None
     counts = (raw["seq"], raw["attempt"], raw["step"])
     if not all(type(count) is int and 0 <= count < 2**53 for count in counts):
@@ -86,7 +90,8 @@ def is_numbers(table: Any) -> bool:
 def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
     """The log's events up to the first damage, each with the offset at which its line ends.
 
-    It stops at the first line that is torn, is not an event or is out of order.
+    It stops at the first line that is torn, is not an event or is out of order. A log of a newer version is not damaged
+    but refused: whoever took it for damaged would cut it.
     """
     if not path.is_file():
         return
@@ -95,9 +100,23 @@ def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
         for expected, line in enumerate(lines_of(file)):
             event = decode(line) if line.endswith(b"\n") else None
             if event is None or event.seq != expected:
+                _refuse_newer(line, path)
                 return
             offset += len(line)
             yield event, offset
+
+
+def _refuse_newer(line: bytes, path: Path) -> None:
+    try:
+        raw = from_json(line)
+    except ValueError:
+        return
+    version = raw.get("v") if isinstance(raw, dict) else None
+    if type(version) is int and version > VERSION:
+        raise RunError(
+            f"{path} was written by a newer Groupwise: its events have version {version}, this one reads {VERSION}",
+            hint="Update Groupwise to open this run.",
+        )
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:

@@ -1,9 +1,12 @@
 """Run folders from outside: create one, find one, read its settings and its state."""
 
+import errno
 import hashlib
 import itertools
 import json
+import os
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -13,7 +16,7 @@ from typing import Any
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunError, RunLocked, RunNotFound
-from groupwise.files import FileLock, disk, is_locked, lock_file, lock_note, read_small, write_atomic
+from groupwise.files import FileLock, disk, is_locked, lock_file, lock_note, read_small, sync_folder, write_atomic
 from groupwise.training.events import is_numbers, read_events, sound_events
 from groupwise.types import Event
 
@@ -46,16 +49,31 @@ def create_run(cfg: TrainingConfig) -> Path:
         base.mkdir(parents=True, exist_ok=True)
     # "CartPole-v1" → "cartpole", "tasks.jsonl" → "tasks".
     short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(cfg.task.environment).name))
-    # mkdir is the test: of two processes that try the same name, one succeeds.
     for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):
-        with disk(path), suppress(FileExistsError):
-            path.mkdir()
-            write_config(path, cfg)
+        if not os.path.lexists(path) and _appears(path, cfg):
             return path
     raise RunError(
         f"a run named {name!r} already exists in {base}",
         hint=f"Resume it (`groupwise resume {base / str(name)}`) or choose another run.run_name.",
     )
+
+
+def _appears(path: Path, cfg: TrainingConfig) -> bool:
+    """Create the run folder with its settings in one step; false if another process was faster."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with disk(path):
+        try:
+            temporary.mkdir(exist_ok=True)
+            write_config(temporary, cfg)
+            # The rename is the test: of two processes that try the same name, one succeeds.
+            temporary.rename(path)
+            sync_folder(path.parent)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                return False
+            raise
+    return True
 
 
 def lock_run(path: Path) -> FileLock:
@@ -75,7 +93,7 @@ def find_run(name: str, output_dir: str = "runs") -> Path:
     if name == "latest" and runs:
         return max(runs, key=lambda path: (path / "config.toml").stat().st_mtime)
     for path in (Path(name), Path(output_dir) / name):
-        if path in runs or (path.is_dir() and (path / "events.jsonl").exists()):
+        if is_run(path):
             return path
     known = ", ".join(sorted(path.name for path in runs)[-5:]) or "none yet"
     raise RunNotFound(
@@ -83,8 +101,14 @@ def find_run(name: str, output_dir: str = "runs") -> Path:
     )
 
 
+def is_run(path: Path) -> bool:
+    """Whether this is the folder of a run, perhaps one that has lost its settings or its log."""
+    return any((path / name).exists() for name in ("config.toml", "events.jsonl", "checkpoints"))
+
+
 def run_folders(base: Path) -> list[Path]:
-    return sorted(path.parent for path in base.glob("*/config.toml"))
+    # Not those whose creation was cut short, which have a name with a dot in front.
+    return sorted(path.parent for path in base.glob("[!.]*/config.toml"))
 
 
 def write_config(path: Path, cfg: TrainingConfig) -> None:
@@ -123,7 +147,7 @@ def inspect_runs(base: Path, otherwise: Callable[[Path], dict[str, Any]] | None 
     for path in run_folders(base):
         try:
             found.append(inspect_run(path, otherwise))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RunError):
             found.append(RunInfo(path.name, path, "damaged", 0, 0, 0, path.stat().st_mtime, {}))
     return sorted(found, key=lambda run: run.updated)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -66,6 +67,19 @@ def read_groups(path: Path) -> list[dict[str, Any]]:
     if any(row[name] is None for row in rows for name in SCHEMA.names if name != "total"):
         raise RunError(f"{path.name} is not a group file: some rows have missing values")
     return rows
+
+
+def rewards_of(path: Path) -> dict[str, float]:
+    """The rewards of a step's attempts, as the step's own metrics have them; nothing if the file cannot be read."""
+    try:
+        rows = read_groups(path)
+    except RunError:
+        return {}
+    totals = np.array([row["total"] for row in rows if row["total"] is not None])
+    if not len(totals):
+        return {}
+    summary = {"mean": totals.mean(), "std": totals.std(), "min": totals.min(), "max": totals.max()}
+    return {f"reward/{name}": float(value) for name, value in summary.items()}
 
 
 def groups_after(folder: Path, step: int) -> list[Path]:

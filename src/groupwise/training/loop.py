@@ -14,6 +14,7 @@ from typing import Any
 from groupwise.config import TrainingConfig
 from groupwise.errors import CheckpointError, ContractError
 from groupwise.training.checkpoint import capture_randomness, restore_randomness
+from groupwise.training.events import DAMAGE
 from groupwise.training.folder import write_config
 from groupwise.training.hints import HintEngine
 from groupwise.training.learner import Learner
@@ -171,8 +172,9 @@ def _opening(run: Run, cfg: TrainingConfig, here: Position) -> Iterator[Event]:
         message = f"settings changed since step {here.step}: {'; '.join(here.changed)}"
         remedy = "From here on the run differs from an uninterrupted one; schedules use the new number of steps."
         yield run.emit("hint", here.step, {"code": "settings_changed", "message": message, "remedy": remedy})
-    for warning in run.warnings:
-        yield run.emit("hint", here.step, {"code": "notice", "message": warning, "remedy": ""})
+    for code, messages in ((DAMAGE, run.warnings), ("notice", run.notes)):
+        for message in messages:
+            yield run.emit("hint", here.step, {"code": code, "message": message, "remedy": ""})
 
 
 def _evaluation(

@@ -28,7 +28,7 @@ from groupwise.training.checkpoint import (
 from groupwise.training.control_file import ControlCommand, pending_commands, send_command
 from groupwise.training.events import EventLog, plain, read_events
 from groupwise.training.folder import latest_metrics, lock_run, sound_config
-from groupwise.training.group_files import damaged_groups, groups_after, write_groups
+from groupwise.training.group_files import damaged_groups, groups_after, numbered, rewards_of, write_groups
 from groupwise.training.machine import describe_machine
 from groupwise.types import Event, GroupRecord
 
@@ -50,6 +50,7 @@ class Run:
         self.path = path
         self.id = path.name
         self.warnings: list[str] = []
+        self.notes: list[str] = []
         self._unsynced: list[Path] = []
         self._metrics: dict[str, Any] = {}
         self._lock = lock_run(path)
@@ -63,9 +64,11 @@ class Run:
             self.attempt = 1 + max((event.attempt for event in events), default=0)
             self.attempt = max(self.attempt, 1 + _last_attempt(self._lock))
             self._lock.write(json.dumps({"pid": os.getpid(), "attempt": self.attempt}).encode())
-            self.checkpoint = self._newest_sound_checkpoint(len(events))
-            self._log = self._forget_after_checkpoint(len(events))
+            self.checkpoint = self._newest_sound_checkpoint(events)
+            self._log = self._forget_after_checkpoint(events)
             kept = events[: self._log.count]
+            if self.checkpoint is not None and not kept:
+                self._rebuild_log(self.checkpoint.step)
             self._handled = {str(e.data.get("id")) for e in kept if e.type == "control"}
             self._metrics = latest_metrics(kept)
             write_atomic(path / "env.json", _json(describe_machine()))
@@ -73,11 +76,10 @@ class Run:
             self._lock.release()
             raise
 
-    def _newest_sound_checkpoint(self, events: int) -> Checkpoint | None:
-        """The newest readable checkpoint that the log of `events` events covers, else the newest readable one.
+    def _newest_sound_checkpoint(self, events: Sequence[Event]) -> Checkpoint | None:
+        """The newest readable checkpoint that the log reaches, else the newest readable one.
 
-        A damaged log costs no weights: if every checkpoint lies after the damage, the newest is taken and a new log
-        begins.
+        A damaged or lost log costs no weights: if it reaches no checkpoint, the newest is taken and a new log begins.
         """
         folders = list(checkpoint_folders(self.path / "checkpoints"))
         newest = None
@@ -87,7 +89,7 @@ class Run:
             except CheckpointError as error:
                 self.warnings.append(error.message)
                 continue
-            if checkpoint.seq <= events:
+            if _reaches(events, checkpoint):
                 return checkpoint
             newest = newest or folder
         if newest is None and folders:
@@ -97,24 +99,35 @@ class Run:
             )
         return load_checkpoint(newest) if newest else None
 
-    def _forget_after_checkpoint(self, events: int) -> EventLog:
+    def _forget_after_checkpoint(self, events: Sequence[Event]) -> EventLog:
         step, seq = (self.checkpoint.step, self.checkpoint.seq) if self.checkpoint else (0, 0)
         checkpoints, groups, log = (self.path / name for name in ("checkpoints", "groups", "events.jsonl"))
         with disk(self.path):
             checkpoints.mkdir(exist_ok=True)
             groups.mkdir(exist_ok=True)
-            drop_unfinished(checkpoints)
+            for folder in (self.path, checkpoints):
+                drop_unfinished(folder)
             for path in groups_after(groups, step):
                 path.unlink()
             for path in later_checkpoints(checkpoints, step):
                 self._set_aside(path, f"checkpoint {path.name} was set aside; the run continues from step {step}")
             for path in damaged_groups(groups):
                 self._set_aside(path, f"groups/{path.name} is damaged; training does not need it")
-            # The checkpoint counts on events that the damage took: a log with a gap would be no log.
-            if seq > events:
-                self._set_aside(log, f"the event log is damaged after event {events}; a new one begins at step {step}")
+            # The checkpoint counts on events that are not there: a log with a gap would be no log.
+            if self.checkpoint is not None and not _reaches(events, self.checkpoint):
+                if log.exists():
+                    self._set_aside(log, f"the event log is damaged after event {len(events)} and was set aside")
                 return EventLog(log)
         return EventLog(log, keep=seq)
+
+    def _rebuild_log(self, step: int) -> None:
+        """Begin a lost log with what the group files know of the steps up to `step`."""
+        known = [(int(path.stem), rewards_of(path)) for path in numbered(self.path / "groups")]
+        found = [(number, metrics) for number, metrics in known if metrics and number <= step]
+        for number, metrics in found:
+            self.emit("step", number, {"metrics": metrics, "timing": {}, "totals": {}})
+        rebuilt = f", with the rewards of {len(found)} earlier steps from the group files" if found else ""
+        self.warnings.append(f"the event log was lost: a new one begins at step {step}{rebuilt}")
 
     def _set_aside(self, path: Path, warning: str) -> None:
         place = self.path / "damaged" / str(self.attempt) / path.relative_to(self.path)
@@ -167,6 +180,12 @@ class Run:
     def close(self) -> None:
         self._log.close()
         self._lock.release()
+
+
+def _reaches(events: Sequence[Event], checkpoint: Checkpoint) -> bool:
+    """Whether the log has the events that the checkpoint counts on: the last one is from the checkpoint's own step."""
+    count = checkpoint.seq
+    return count <= len(events) and (count == 0 or events[count - 1].step == checkpoint.step)
 
 
 def _last_attempt(lock: FileLock) -> int:

@@ -72,7 +72,7 @@ def _events(run: Run, build: Build, cfg: TrainingConfig | None, stop: StopFlag |
         free_threads = use_threads(cfg.run.threads)
         keep_freed_memory()
         parts = build(cfg)
-        run.warnings += parts.notes
+        run.notes += parts.notes
         learner = Learner(parts.policy, cfg)
         yield from train(
             parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, samples=parts.samples, stop=stop
