@@ -6,7 +6,7 @@ import pickle
 import random
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from groupwise.errors import CheckpointError, ContractError, StorageError
 from groupwise.files import disk, open_regular, read_small, sync_file, sync_folder
+from groupwise.types import Event
 
 
 def capture_randomness() -> dict[str, Any]:
@@ -212,3 +213,33 @@ def choose_checkpoint(path: Path, step: int | None = None) -> Checkpoint:
     known = ", ".join(str(int(folder.name)) for folder in reversed(folders)) or "none"
     reason = "; ".join(problems) or (f"none for step {step}" if step is not None else "none was saved yet")
     raise CheckpointError(f"run {path.name} has no usable checkpoint: {reason}", hint=f"Its checkpoints: {known}.")
+
+
+def newest_sound_checkpoint(path: Path, events: Sequence[Event], warnings: list[str]) -> Checkpoint | None:
+    """Where the run at `path` resumes: the newest readable checkpoint that its log reaches, else the newest readable.
+
+    A damaged checkpoint is passed over, and `warnings` gets the reason. A damaged or lost log costs no weights: if it
+    reaches no checkpoint, the newest is taken, and the run begins a new log.
+    """
+    folders = list(checkpoint_folders(path / "checkpoints"))
+    newest = None
+    for folder in folders:
+        try:
+            checkpoint = load_checkpoint(folder)
+        except CheckpointError as error:
+            warnings.append(error.message)
+            continue
+        if log_reaches(events, checkpoint):
+            return checkpoint
+        newest = newest or folder
+    if newest is None and folders:
+        hint = "Nothing was changed. To start the run over, move its checkpoints folder away."
+        what = f"none of the {len(folders)} checkpoints of run {path.name} can be read"
+        raise CheckpointError(f"{what}: {'; '.join(warnings)}", hint=hint)
+    return load_checkpoint(newest) if newest else None
+
+
+def log_reaches(events: Sequence[Event], checkpoint: Checkpoint) -> bool:
+    """Whether a log has the events that the checkpoint counts on: the last one is from the checkpoint's own step."""
+    count = checkpoint.seq
+    return count <= len(events) and (count == 0 or events[count - 1].step == checkpoint.step)

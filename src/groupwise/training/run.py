@@ -14,14 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.errors import CheckpointError, RunError
+from groupwise.errors import RunError
 from groupwise.files import FileLock, disk, sync_file, write_atomic
 from groupwise.training.checkpoint import (
-    Checkpoint,
-    checkpoint_folders,
     drop_unfinished,
     later_checkpoints,
-    load_checkpoint,
+    log_reaches,
+    newest_sound_checkpoint,
     prune_checkpoints,
     save_checkpoint,
 )
@@ -64,7 +63,7 @@ class Run:
             self.attempt = 1 + max((event.attempt for event in events), default=0)
             self.attempt = max(self.attempt, 1 + _last_attempt(self._lock))
             self._lock.write(json.dumps({"pid": os.getpid(), "attempt": self.attempt}).encode())
-            self.checkpoint = self._newest_sound_checkpoint(events)
+            self.checkpoint = newest_sound_checkpoint(path, events, self.warnings)
             self._log = self._forget_after_checkpoint(events)
             kept = events[: self._log.count]
             if self.checkpoint is not None and not kept:
@@ -75,29 +74,6 @@ class Run:
         except BaseException:
             self._lock.release()
             raise
-
-    def _newest_sound_checkpoint(self, events: Sequence[Event]) -> Checkpoint | None:
-        """The newest readable checkpoint that the log reaches, else the newest readable one.
-
-        A damaged or lost log costs no weights: if it reaches no checkpoint, the newest is taken and a new log begins.
-        """
-        folders = list(checkpoint_folders(self.path / "checkpoints"))
-        newest = None
-        for folder in folders:
-            try:
-                checkpoint = load_checkpoint(folder)
-            except CheckpointError as error:
-                self.warnings.append(error.message)
-                continue
-            if _reaches(events, checkpoint):
-                return checkpoint
-            newest = newest or folder
-        if newest is None and folders:
-            raise CheckpointError(
-                f"none of the {len(folders)} checkpoints of run {self.id} can be read: {'; '.join(self.warnings)}",
-                hint="Nothing was changed. To start the run over, move its checkpoints folder away.",
-            )
-        return load_checkpoint(newest) if newest else None
 
     def _forget_after_checkpoint(self, events: Sequence[Event]) -> EventLog:
         step, seq = (self.checkpoint.step, self.checkpoint.seq) if self.checkpoint else (0, 0)
@@ -114,7 +90,7 @@ class Run:
             for path in damaged_groups(groups):
                 self._set_aside(path, f"groups/{path.name} is damaged; training does not need it")
             # The checkpoint counts on events that are not there: a log with a gap would be no log.
-            if self.checkpoint is not None and not _reaches(events, self.checkpoint):
+            if self.checkpoint is not None and not log_reaches(events, self.checkpoint):
                 if log.exists():
                     self._set_aside(log, f"the event log is damaged after event {len(events)} and was set aside")
                 return EventLog(log)
@@ -180,12 +156,6 @@ class Run:
     def close(self) -> None:
         self._log.close()
         self._lock.release()
-
-
-def _reaches(events: Sequence[Event], checkpoint: Checkpoint) -> bool:
-    """Whether the log has the events that the checkpoint counts on: the last one is from the checkpoint's own step."""
-    count = checkpoint.seq
-    return count <= len(events) and (count == 0 or events[count - 1].step == checkpoint.step)
 
 
 def _last_attempt(lock: FileLock) -> int:
