@@ -24,7 +24,7 @@ Configure = Callable[..., TrainingConfig]
 ODD = [
     {"step": "a"}, {"step": None}, {"step": 10**400}, {"step": -1}, {"time": "x"}, {"time": 1e300}, {"attempt": "q"},
     {"attempt": []}, {"data": "s"}, {"data": [1]}, {"data": {"metrics": [1]}}, {"data": {"metrics": {"a": 1.7e308}}},
-    {"data": {"metrics": {"a": "high"}}}, {"v": 99}, {"type": "start", "data": {"total_steps": "many"}},
+    {"data": {"metrics": {"a": "high"}}}, {"v": 0}, {"type": "start", "data": {"total_steps": "many"}},
     {"type": "error", "data": {"error": []}}, {"type": "nonsense"}, {"run": 7},
 ]  # fmt: skip
 
