@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from math import exp, log
@@ -222,6 +223,29 @@ def test_a_question_gives_its_numbers_to_the_program() -> None:
 def test_what_is_wrong_with_a_problem_is_named(change: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         problem_of({**OWN, **change}, "mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b"question: 2026-02-31", "not valid YAML"),
+        (b"question: " + b"9" * 5000, "not valid YAML"),
+        (b"question: a\nquestion: b", "'question' is given twice"),
+        (b"max_lines: .inf", "finite number"),
+        (b"a" * (100 << 20), "larger than 2 MiB"),
+    ],
+)
+def test_a_hostile_problem_file_is_refused_by_name(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "mine.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=f"mine.yaml: .*{said}"):
+        problem_of_file(tmp_path / "mine.yaml")
+
+
+def test_a_problem_file_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mine.yaml")
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        problem_of_file(tmp_path / "mine.yaml")
 
 
 def branches(branch: OutlineBranch) -> list[OutlineBranch]:

@@ -1,0 +1,37 @@
+"""Workflow files that are no files, and output that replaces what was there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupwise.workflows.files import read_workflow, write_workflow
+from groupwise.workflows.files.formats import BadFile
+
+LOAN = Path(__file__).parents[3] / "examples" / "workflows" / "loan.bpmn"
+
+
+@pytest.mark.parametrize("name", ["a.bpmn", "a.yawl", "a.pnml", "a.json", "a.yml"])
+def test_a_pipe_and_a_link_to_an_endless_device_are_refused_at_once(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    (tmp_path / f"zero-{name}").symlink_to("/dev/zero")
+    for path in (tmp_path / name, tmp_path / f"zero-{name}"):
+        with pytest.raises(BadFile, match="is not a regular file"):
+            read_workflow(path)
+
+
+def test_a_full_disk_leaves_the_old_workflow(tmp_path):
+    file = tmp_path / "loan.yawl"
+    write_workflow(read_workflow(LOAN), file)
+    old = file.read_bytes()
+    code = (
+        "import resource, signal, sys; from groupwise.workflows.files import read_workflow, write_workflow;"
+        "document = read_workflow(sys.argv[1]); signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); write_workflow(document, sys.argv[2])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, LOAN, file], capture_output=True, text=True, check=False)
+    assert "StorageError" in done.stderr
+    assert file.read_bytes() == old
+    assert [path.name for path in tmp_path.iterdir()] == ["loan.yawl"]
