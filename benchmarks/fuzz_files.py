@@ -43,7 +43,7 @@ from groupwise.errors import GroupwiseError
 SECONDS = 10
 MEMORY = 1 << 30
 # Seconds on the clock: a child that waits for ever uses no processor time.
-PATIENCE = 120
+PATIENCE = 300
 LONGEST_MESSAGE = 3000
 
 

@@ -162,6 +162,8 @@ def test_xes_is_read(tmp_path: Path) -> None:
         ("a.xes", XES.format(time="nan"), "event 2 of trace 1: 'time:timestamp' is 'nan', which is not a time"),
         ("a.csv", b"case,activity,timestamp\n1,\xff,1", "not UTF-8 text (at byte 26, line 2)"),
         ("a.xes", XES.format(time="soon"), "event 2 of trace 1: 'time:timestamp' is 'soon', which is not a time"),
+        ("a.xes", "<a>" + "<b/>" * 1000 + "</a>", "line 1: <a> has no place in an XES log"),
+        ("a.xes", "<log>\n<b/></log>", "line 2: <b> has no place in an XES log"),
         ("a.xes", "<log><trace>", "not valid XML: no element found (at line 1, column 13)"),
         ("a.xes", '<!DOCTYPE l [<!ENTITY a "b">]><log>&a;</log>', "a DTD, entity or external"),
         ("a.csv.gz", b"\x1f\x8b\x08broken", "cannot be read"),

@@ -38,6 +38,10 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "lifecycle": ("lifecycle:transition", "lifecycle", "transition", "status"),
 }
 NEEDED = ("case", "activity", "time")
+XES_ELEMENTS = frozenset(
+    ("log", "extension", "global", "classifier", "trace", "event", "values", "string", "date", "int", "float",
+     "boolean", "id", "list", "container")
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,8 @@ def _xes(path: Path, content: bytes) -> Iterator[LogEvent]:
         for step in xml_events(content, LIMITS):
             tag = step.text.rpartition("}")[2]
             if step.kind == "start":
+                if tag not in XES_ELEMENTS or (len(open_) == 1 and tag != "log"):
+                    raise BadFile(f"{path}, line {step.line}: <{tag:.60}> has no place in an XES log")
                 given = dict(step.attributes)
                 if given.get("key"):
                     open_[-1][given["key"]] = given.get("value", "")
