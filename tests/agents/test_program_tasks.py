@@ -17,6 +17,7 @@ HUMAN_EVAL = next(
     (p for parent in Path(__file__).parents if (p := parent / "shared/data/humaneval/HumanEval.jsonl.gz").is_file()),
     None,
 )
+DOUBLE = "def double(x):\n    return 2 * x"
 CHECK = "def check(candidate):\n    assert candidate(1) == 2"
 
 
@@ -75,7 +76,13 @@ def test_a_check_that_names_no_function_is_refused_and_one_that_is_called_stays(
 def test_helpers_are_what_the_prompt_defines_besides_the_function_under_test() -> None:
     prompt = 'import math\nLIMIT = 3\n\ndef double(x):\n    return 2 * x\n\ndef f(x):\n    """Halve it."""\n'
     helpers = program_task(Task("t", {"prompt": prompt, "tests": "assert f(double(1)) == 1"})).helpers
-    assert helpers == "import math\nLIMIT = 3\n\ndef double(x):\n    return 2 * x"
+    assert helpers == f"import math\n\nLIMIT = 3\n\n{DOUBLE}"
+    row = {"prompt": f"There is\n```\n{DOUBLE}\n```\nUndo it with `half`.", "tests": "assert half(double(1)) == 1"}
+    assert program_task(Task("t", row)).helpers == ""  # perhaps `double` is what is tested
+    assert program_task(Task("t", {**row, "solution": "def half(x):\n    return x / 2"})).helpers == DOUBLE
+    assert program_task(Task("t", {**row, "entry_point": "half"})).helpers == DOUBLE
+    other = "def half(x):\n    return x / 2\ndef double(x):\n    return x + x"
+    assert program_task(Task("t", {**row, "solution": other})).helpers == ""  # to be rewritten
     # A program to correct is not a helper of itself.
     broken = program_task(
         Task("t", {"prompt": "Correct this:\n```\ndef f(x):\n    return x\n```", "tests": "assert f(1) == 2"})
@@ -94,3 +101,8 @@ def test_human_eval_needs_no_entry_point() -> None:
     assert [row["task_id"] for row, task in zip(rows, named, strict=True) if "def " in task.helpers] == [
         "HumanEval/10", "HumanEval/32", "HumanEval/38", "HumanEval/50",
     ]  # fmt: skip
+
+
+def test_a_prompt_too_deep_to_be_written_again_has_no_helpers() -> None:
+    deep = f"KEY = {'+'.join(['1'] * 5000)}\n\ndef f(x):\n    pass\n"
+    assert program_task(Task("t", {"prompt": deep, "tests": "assert f(1) == KEY"})).helpers == ""

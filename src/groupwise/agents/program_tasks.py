@@ -22,7 +22,8 @@ TESTS = ("tests", "test_list", "test")
 REFERENCES = ("reference", "canonical_solution", "solution", "code")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # What of a prompt's code its helpers consist of.
-DEFINITIONS = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+NAMED = (*FUNCTIONS, ast.ClassDef)
+DEFINITIONS = (*NAMED, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,25 @@ def program_task(task: Task) -> ProgramTask:
     named = str(known(task, "entry_point") or (stubs[0] if len(stubs) == 1 else ""))
     reference = _reference(task, prompt, named)
     tested = named or _tested(tests, reference)
-    helpers: list[ast.stmt] = [
-        n for n in asked if isinstance(n, DEFINITIONS) and getattr(n, "name", "") not in (tested, *stubs)
-    ]
-    return ProgramTask(_with_check(tests, tested), tested, _unparsed(helpers) if named else "", reference)
+    return ProgramTask(_with_check(tests, tested), tested, _helpers(asked, tested, reference), reference)
+
+
+def _helpers(asked: list[ast.stmt], tested: str, reference: str) -> str:
+    """What the prompt's code defines besides what is left to be written, or written otherwise in the reference."""
+    if not tested:
+        return ""
+    try:
+        own = {node.name: ast.unparse(node) for node in _parsed(reference) if isinstance(node, NAMED)}
+        kept = [
+            text
+            for node in asked
+            if isinstance(node, DEFINITIONS) and getattr(node, "name", "") != tested
+            if not (isinstance(node, FUNCTIONS) and _is_stub(node))
+            if own.get(getattr(node, "name", ""), text := ast.unparse(node)) == text
+        ]
+    except RecursionError:  # an expression of a thousand operators
+        return ""
+    return "\n\n".join(kept)
 
 
 def _prompt(task: Task) -> str:
@@ -85,13 +101,6 @@ def _parsed(text: str) -> list[ast.stmt]:
         return ast.parse(text).body if len(text) <= LONGEST else []
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-
-
-def _unparsed(body: list[ast.stmt]) -> str:
-    try:
-        return ast.unparse(ast.Module(body, []))
-    except RecursionError:  # an expression of a thousand operators
-        return ""
 
 
 def _is_stub(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
