@@ -25,9 +25,12 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import CheckpointError, GroupwiseError, StorageError
 from groupwise.files import disk, lock_file
 from groupwise.reporting import live_run
+from groupwise.service.job_slots import JobProcess, JobSlots
 from groupwise.service.jobs import FAILED, FINISHED, Jobs
+from groupwise.service.keys import LOCAL
+from groupwise.service.ownership import Ownership
 from groupwise.service.settings import ServiceSettings
-from groupwise.service.supervisor import JobProcess, JobSlots, Supervisor
+from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
 from groupwise.training.checkpoint import load_checkpoint
 from groupwise.training.events import DAMAGE, read_events
@@ -110,7 +113,7 @@ class ForkedSlots(JobSlots):
 
     go: int | None = None
 
-    def start(self, job_id: str, words: Sequence[str]) -> JobProcess | None:
+    def start(self, job_id: str, words: Sequence[str], limits: Mapping[str, int]) -> JobProcess | None:
         lock = lock_file(self.lock(job_id), mode=0o600)
         if lock is None:
             return None
@@ -125,6 +128,7 @@ class ForkedSlots(JobSlots):
                     os.read(wait, 1)
                     os.dup2(output.fileno(), 1)
                     os.dup2(output.fileno(), 2)
+                    os.chdir(self.empty)  # as a job with limits; the limits themselves are for a process of its own
                     leave(lambda: cli.run(words))
                 os.close(kept)
         finally:
@@ -171,10 +175,10 @@ def serve_job(settings: Mapping[str, Any]) -> int:
             service.folder.mkdir(parents=True, exist_ok=True)
         tables = Tables(service.url)
         jobs = Jobs(tables, str(service.runs_dir.resolve()))
-        job, new = jobs.add("run", "control", {"config": dict(settings)}, "local", "the key")
+        job, new = jobs.add("run", "control", {"config": dict(settings)}, LOCAL, "the key")
         if not new and job.state == FAILED:
             jobs.resume(job.id, attempts(RUN))
-        supervisor = Supervisor(jobs, service)
+        supervisor = Supervisor(jobs, service, Ownership(service, jobs))
         supervisor.places = slots = ForkedSlots(service.folder / "jobs")
     except GroupwiseError as error:
         return refusal(error)

@@ -43,7 +43,7 @@ from typing import Any
 ACTIONS = {"kill": 1, "nospace": 2, "failure": 3}
 DAMAGES = ("missing", "empty", "cut", "flip first", "flip middle", "flip last")
 NAMES = ("control", "language", "agent", "designer", "programs", "service")
-PATIENCE = 300  # seconds; only what hangs takes this long
+PATIENCE = 1800  # seconds; only what hangs takes this long, on the busiest machine
 # Records, and checkpoints that a newer one makes superfluous: damaged, they may stay so, and cost nothing else.
 RECORDS = ("runs/run/groups/", "runs/run/events.jsonl", "runs/run/checkpoints/", "programs/")
 # Written anew by every attempt.
