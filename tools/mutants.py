@@ -15,6 +15,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,16 +94,22 @@ def likeliest_first(mutant: Mutant, root: Path) -> Iterator[list[str]]:
     own = Path("tests", module).parent
     dotted = f"groupwise.{module.as_posix().replace('/', '.')}"
     package = dotted.rpartition(".")[0]
+    # The function or class around the bug: whoever tests it names it.
+    above = (root / mutant.path).read_text().partition(mutant.before)[0]
+    around = re.findall(r"^(?:def|class) (\w+)", above, re.MULTILINE)[-1:]
 
     def points(path: Path) -> int:
         local, text = path.relative_to(root), path.read_text()
         if local == own / f"test_{module.name}.py":
             return 100
         shared = sum(own.is_relative_to(folder) for folder in local.parents)
+        named = any(re.search(rf"\b{name}\b", text) for name in around)
         mentioned = dotted in text or f"from {package} import {module.name}\n" in text
-        return 4 * shared + 2 * mentioned + (package in text)
+        return 8 * shared + 4 * named + 2 * mentioned + (package in text)
 
-    ranked = sorted((-points(path), path.relative_to(root).as_posix()) for path in root.glob("tests/**/test_*.py"))
+    # All but the tests of this tool: they look for the text that a mutant replaces.
+    files = [path for path in root.glob("tests/**/test_*.py") if path.name != "test_mutants.py"]
+    ranked = sorted((-points(path), path.relative_to(root).as_posix()) for path in files)
     for _, batch in groupby(ranked, key=lambda pair: pair[0]):
         yield [path for _, path in batch]
 
