@@ -168,6 +168,7 @@ def judged(mutant: Mutant, copy: Path, seconds: float) -> Verdict:
     """Plant the mutant in the copy and look for a test that fails with it and passes without it."""
     end, path = time.monotonic() + seconds, copy / mutant.path
     sound = path.read_text()
+    assert sound.count(mutant.before) == 1, f"the tree changed while it was copied: mutant {mutant.number}"
     ran = 0
     for batch in likeliest_first(mutant, copy):
         left = list(batch)
