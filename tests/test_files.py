@@ -12,7 +12,16 @@ import pytest
 
 import groupwise.files as files
 from groupwise.errors import StorageError
-from groupwise.files import disk, is_locked, lock_file, lock_note, whole_folder, write_atomic, write_output
+from groupwise.files import (
+    disk,
+    is_locked,
+    lock_file,
+    lock_note,
+    read_small,
+    whole_folder,
+    write_atomic,
+    write_output,
+)
 
 
 def test_a_lock_is_refused_to_a_second_holder_until_it_is_released(tmp_path: Path) -> None:
@@ -65,6 +74,14 @@ def test_a_system_without_file_locks_is_told_so_in_one_sentence(
         lock_file(tmp_path / "lock")
     with pytest.raises(StorageError, match="use WSL"):
         is_locked(tmp_path / "lock")
+
+
+def test_a_file_that_is_too_large_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "note"
+    path.write_bytes(b"0123456789")
+    assert read_small(path, most=10) == b"0123456789"
+    with pytest.raises(OSError, match="larger than 9 bytes"):
+        read_small(path, most=9)
 
 
 def test_a_disk_error_names_the_file_and_what_to_do() -> None:

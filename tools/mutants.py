@@ -1,11 +1,12 @@
 """Would the tests notice a bug? Plant the bugs of `mutants.toml`, one at a time, and run the tests of `make test`.
 
-    python tools/mutants.py --json                   all of them, about half an hour on an idle machine
+    python tools/mutants.py --json                   all of them, in a few minutes on an idle machine
     python tools/mutants.py --only 3,17 --jobs 2     some of them, two at a time
 
-A bug is planted in a temporary copy of the tree, never here. The likeliest test files run first: that of the module's
-own name, those of its package that mention it, the rest of the package, then everything else. A bug counts as caught
-only if the test that fails with it passes without it. Tests marked `long` are left out.
+A bug is planted in a temporary copy of the tree, never here. The test that caught it before runs first, then the
+likeliest test files: that of the module's own name, those that name the broken function or the module, the rest of the
+package, everything else. A bug counts as caught only if the test that fails with it passes without it. Tests marked
+`long` are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not long")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A planted bug: `before` becomes `after` in `file`, which breaks something that an input `shows`."""
+    """A planted bug: `before` becomes `after` in `file`, which breaks something that an input `shows`.
+
+    `caught_by` is a test that once caught it, and is tried first.
+    """
 
     number: int
     file: str
@@ -48,6 +52,7 @@ class Mutant:
     shows: str
     before: str
     after: str
+    caught_by: str = ""
 
     @property
     def path(self) -> Path:
@@ -109,6 +114,8 @@ def likeliest_first(mutant: Mutant, root: Path) -> Iterator[list[str]]:
 
     # All but the tests of this tool: they look for the text that a mutant replaces.
     files = [path for path in root.glob("tests/**/test_*.py") if path.name != "test_mutants.py"]
+    if mutant.caught_by:
+        yield [mutant.caught_by]
     ranked = sorted((-points(path), path.relative_to(root).as_posix()) for path in files)
     for _, batch in groupby(ranked, key=lambda pair: pair[0]):
         yield [path for _, path in batch]
@@ -183,8 +190,9 @@ def judged(mutant: Mutant, copy: Path, seconds: float) -> Verdict:
             if first_failure(copy, [failed], end - time.monotonic()) == "":
                 return Verdict(mutant, caught_by=failed)
             # It fails without the mutant too: continue after its file.
-            left = left[left.index(failed.partition("::")[0]) + 1 :]
-        ran += len(batch)
+            file = failed.partition("::")[0]
+            left = left[[name.partition("::")[0] for name in left].index(file) + 1 :]
+        ran += sum("::" not in name for name in batch)
     return Verdict(mutant, files_run=ran)
 
 

@@ -92,6 +92,20 @@ def test_a_model_that_cannot_take_prompts_from_elsewhere_reads_whole_rows() -> N
     assert read[-1] == inputs["input_ids"][:, 1:].numel()
 
 
+def test_token_0_in_front_makes_another_prompt() -> None:
+    """Token 0 may begin a prompt, and padding is filled with it: neither may be taken for the other."""
+    inputs = {name: torch.nn.functional.pad(tensor, (1, 0)) for name, tensor in groups((20,), members=8).items()}
+    inputs["attention_mask"][::2, 0] = 1
+    policy = LanguagePolicy(make_model("llama"))
+    shared = share_prompts(lay_out(inputs))
+    assert shared is not None
+    assert len(shared.prompts) == 2
+    ours = values_and_gradients(policy, inputs)
+    policy._shares_prompts = False
+    for one, other in zip(ours, values_and_gradients(policy, inputs), strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-4, atol=2e-4)
+
+
 def test_rows_that_have_little_in_common_are_not_cut() -> None:
     assert share_prompts(lay_out(groups((20, 20)))) is not None
     assert share_prompts(lay_out(groups((20, 20), members=1))) is None

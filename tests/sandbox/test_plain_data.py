@@ -95,6 +95,8 @@ def test_faults_of_values_are_told() -> None:
     assert "bits" in fault_of(2**10_001)
     assert "characters" in fault_of(["x" * 600_000] * 2)
     assert "contains a object" in fault_of([object()])
+    assert "bits" in fault_of({"key": 2**10_001})
+    assert "contains a object" in fault_of({"key": [object()]})
     assert fault_of([math.nan, 1j]) == ""
 
 

@@ -165,6 +165,7 @@ def test_keys_are_in_no_log_and_no_answer(serve: Callable[..., Any], caplog: pyt
 @pytest.mark.parametrize("headers", [
     {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
     {"Host": "127.0.0.1.evil.example"}, {"Host": "[::1"}, {"Origin": "http://[::1"}, {"Host": "testserver"},
+    {"Host": "192.168.1.5"}, {"Host": "10.0.0.1:8000"}, {"Host": "[fd00::1]"},
 ])  # fmt: skip
 def test_pages_of_other_sites_can_do_nothing_here(service: Any, headers: dict[str, str]) -> None:
     answer = service.post("/api/train", {"prompts": ["Hello"]}, headers=headers)
@@ -271,6 +272,13 @@ def test_rates_fill_up_again() -> None:
     assert rates.take("a", now=0.0) == pytest.approx(0.1)
     assert rates.take("b", now=0.0) == 0
     assert rates.take("a", now=0.2) == 0
+
+
+def test_a_long_silence_buys_no_more_than_a_full_bucket() -> None:
+    rates = Rates(10.0)
+    rates.take("a", now=0.0)
+    assert all(rates.take("a", now=3600.0) == 0 for _ in range(20))
+    assert rates.take("a", now=3600.0) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompts": ', b"[" * 100_000, b'"x"'])

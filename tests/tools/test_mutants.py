@@ -28,6 +28,12 @@ def test_the_text_that_each_mutant_replaces_occurs_exactly_once(tool: ModuleType
     assert tool.misplaced(mutants) == []
 
 
+def test_the_tests_that_caught_mutants_exist(tool: ModuleType) -> None:
+    for mutant in tool.read_mutants():
+        file, _, test = mutant.caught_by.partition("::")
+        assert f"def {test}(" in (ROOT / file).read_text(), mutant.caught_by
+
+
 def test_a_mutant_whose_text_has_moved_or_that_changes_nothing_is_named(tool: ModuleType) -> None:
     first, second = tool.read_mutants()[:2]
     gone = tool.Mutant(1, first.file, "", "", "text that is nowhere", "")

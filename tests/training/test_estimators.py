@@ -84,6 +84,12 @@ def test_what_is_earned_off_the_policys_own_steps_belongs_to_the_action_before(m
         assert float(attempts.rewards[0][torch.tensor(mask)].sum()) == 5.0
 
 
+def test_what_is_earned_before_the_first_action_belongs_to_that_action() -> None:
+    early = Score(3.0, rewards=np.array([3.0, 0.0, 0.0]))
+    attempts = scored_attempts([masked([3.0, 0.0, 0.0], [False, True, True], early)])
+    assert attempts.rewards[0].tolist() == [0.0, 3.0, 0.0]
+
+
 def test_gae_knows_the_end_of_an_attempt_that_ends_with_a_tools_answer() -> None:
     scored = masked([0.0, 0.0, 0.0], [False, True, False], Score(1.0))
     cfg = TrainingConfig(estimator="gae", advantage_scale="none", gamma=1.0, gae_lambda=1.0).advantage

@@ -68,10 +68,13 @@ def test_one_bad_run_does_not_hide_the_others(finished: Path, small_config: Conf
     assert {info.id for info in inspect_runs(Path("runs"))} == {"x", "other"}
 
 
-@pytest.mark.parametrize("name", ["groups", "checkpoints", "events.jsonl"])
+@pytest.mark.parametrize("name", ["groups", "checkpoints", "events.jsonl", "damaged", "control.jsonl"])
 def test_a_link_out_of_the_run_folder_is_refused(finished: Path, tmp_path: Path, name: str) -> None:
     outside = tmp_path / "outside"
-    (finished / name).rename(outside)
+    if (finished / name).exists():
+        (finished / name).rename(outside)
+    else:
+        outside.mkdir()
     (finished / name).symlink_to(outside)
     with pytest.raises(RunError, match="is a symbolic link"):
         Run(finished)

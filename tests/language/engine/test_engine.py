@@ -103,6 +103,16 @@ def test_a_session_reads_only_what_is_new(model: Any) -> None:
         ids = ids + future.result().ids.tolist() + LONG[turn : turn + 4]
 
 
+def test_a_session_asked_the_same_again_answers_as_from_scratch(model: Any) -> None:
+    """All tokens of the second prompt are in the cache; the last is still read again, for its logits."""
+    params = SamplingParams(max_new_tokens=6)
+    engine = Engine(model, eos=())
+    for seed in range(2):
+        future = engine.submit(PROMPT, params, seed, session="again")
+        engine.run_until_idle()
+        same(future.result(), Engine(model, eos=()).generate([(PROMPT, seed)], params)[0])
+
+
 def test_a_session_whose_history_was_edited_starts_from_the_edit(model: Any) -> None:
     params = SamplingParams(max_new_tokens=4)
     engine = Engine(model, eos=())

@@ -163,6 +163,20 @@ def test_overload_names_the_pool_and_the_servers_it_needs() -> None:
     assert analysed(A, requirements, p=3).valid
 
 
+def test_a_pool_that_is_busy_all_the_time_needs_one_server_more() -> None:
+    requirements = asked({"a": {"duration": {"mean": 10}, "pools": ["p"]}}, 0.1, p={"most": 9})
+    found = analysed(A, requirements, p=1)
+    assert found.reason == "pool 'p' has a load of 1.00 with 1 server; it needs at least 2 to keep up"
+    assert analysed(A, requirements, p=2).valid
+
+
+@pytest.mark.parametrize("tier", ["analytic", "simulation"])
+def test_work_that_takes_exactly_as_long_as_its_timeout_is_in_time(tier: Any) -> None:
+    requirements = asked({"a": {"duration": {"kind": "fixed", "mean": 10}}}, 0.01)
+    found = evaluate(Design("d", Activity("a", Handling(timeout=10))), requirements, tier, cases=20)
+    assert (found.completed, found.cycle_time) == (1.0, pytest.approx(10))
+
+
 def test_outside_its_class_it_says_why_and_the_simulation_decides() -> None:
     activity = {"a": {"duration": {"mean": 1}, "pools": ["p"]}}
     outside: list[tuple[Block, Requirements, str]] = [

@@ -143,6 +143,13 @@ def test_one_after_the_other_on_the_same_machine_hands_nothing_on() -> None:
     assert heft(work).makespan == 10
 
 
+def test_a_gap_that_fits_exactly_is_used() -> None:
+    """c waits for b until 3, so the first machine is idle from 1 to 3: just enough for d."""
+    never = float("inf")
+    times = ((1.0, never), (never, 3.0), (5.0, never), (2.0, never))
+    assert heft(TaskGraph(("a", "b", "c", "d"), times, {(0, 2): 0.0, (1, 2): 0.0})).makespan == 8
+
+
 def test_a_sequence_takes_the_sum() -> None:
     requirements = parse_requirements({"name": "r", "activities": {n: {"duration": {"mean": 4}} for n in "ab"}})
     assert evaluate(Design("d", Sequence((Activity("a"), Activity("b")))), requirements).cycle_time == 8

@@ -26,6 +26,7 @@ from groupwise.workflows.blocks import (
 )
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.evaluation.encoding import encode
+from groupwise.workflows.evaluation.network.solver import plain_times
 from groupwise.workflows.evaluation.simulation import Simulated, confidence, simulate
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
@@ -238,6 +239,20 @@ def test_a_trace_is_a_possible_history() -> None:
     lengths = list(accumulate(change for _, _, change in steps))
     assert min(lengths) >= 0
     assert lengths[-1] == 0
+
+
+def test_a_server_that_never_rests_is_busy_all_the_measured_time_and_no_more() -> None:
+    """The queue is worked off long after the last measured arrival, which must not count as utilisation."""
+    found = run(Activity("a"), asked({"a": {"duration": FIXED, "pools": ["p"]}}, 1.0, p={}), 50)
+    assert found.pool_time[0] == pytest.approx(found.span)
+
+
+def test_a_loop_lasts_as_long_as_all_its_rounds_at_mean_durations() -> None:
+    encoded = encode(
+        Design("d", Loop(Activity("a"), 0.8, Activity("b"))), asked({name: {"duration": FIXED} for name in "ab"})
+    )
+    times = plain_times(encoded.nodes, encoded.links, encoded.weights, encoded.rows)
+    assert times[-1] == pytest.approx(10 + 4 * 20)
 
 
 def test_a_hopeless_overload_is_said_and_still_simulated() -> None:
