@@ -42,7 +42,7 @@ def test_a_mutant_whose_text_has_moved_or_that_changes_nothing_is_named(tool: Mo
 
 
 def test_the_likeliest_tests_run_first_and_all_are_run(tool: ModuleType) -> None:
-    mutant = tool.Mutant(1, "language/engine/sampling.py", "", "", "", "")
+    mutant = tool.Mutant(1, "language/engine/sampling.py", "", "", "def sample(", "")
     batches = list(tool.likeliest_first(mutant, ROOT))
     assert batches[0] == ["tests/language/engine/test_sampling.py"]
     assert all(name.startswith("tests/language/engine/") for name in batches[1])
