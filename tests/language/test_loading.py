@@ -154,6 +154,14 @@ def test_a_model_without_an_adapter_has_none_to_save(tmp_path: Path) -> None:
         save_model(load_model("tiny"), tmp_path, merged=False)
 
 
+def test_a_rank_that_cannot_fit_into_memory_is_refused_with_the_limit() -> None:
+    with pytest.raises(
+        ConfigError, match=r"language.lora_rank = 1000000000 needs at least .* this machine allows"
+    ) as no:
+        load_model("tiny", lora=Lora(rank=10**9))
+    assert "8 to 64 is usual" in no.value.hint
+
+
 def test_gradient_checkpointing_is_switched_on_under_an_adapter_too() -> None:
     for lora in (None, Lora(rank=2)):
         model = load_model("tiny", lora=lora, gradient_checkpointing=True).model

@@ -15,6 +15,7 @@ from groupwise.errors import ConfigError
 from groupwise.foreign_programs import last_matches
 from groupwise.language.model_files import adapter_settings
 from groupwise.language.model_lookup import import_extra
+from groupwise.machine_memory import WEIGHT, in_words, memory_limit
 
 ALL_LINEAR = "all-linear"
 
@@ -42,6 +43,7 @@ def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
         task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=targets,
         fan_in_fan_out=transposed,
     )  # fmt: skip
+    _insist_on_room(model, lora)
     devices = [model.device] if model.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices=devices):
@@ -51,6 +53,21 @@ def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
         names = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
         message = f"LoRA found no layer named {' or '.join(lora.targets or ())} in {type(model).__name__}: {error}"
         raise ConfigError(message, hint=f"Its linear layers are called {', '.join(names)}.") from error
+
+
+def _insist_on_room(model: nn.Module, lora: Lora) -> None:
+    """Refuse a rank whose matrices, gradients and moments cannot fit into memory."""
+    sides = sum(sum(m.weight.shape) for name, m in model.named_modules() if _is_target(name, m, lora.targets))
+    need, most = lora.rank * sides * WEIGHT, memory_limit()
+    if need > most:
+        message = f"language.lora_rank = {lora.rank} needs at least {in_words(need)} of memory; this machine allows "
+        hint = f"Set it to at most {max(1, most // (sides * WEIGHT))}; 8 to 64 is usual."
+        raise ConfigError(message + in_words(most), hint=hint, field="language.lora_rank")
+
+
+def _is_target(name: str, module: nn.Module, targets: tuple[str, ...] | None) -> bool:
+    adaptable = isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+    return adaptable and (targets is None or name.rpartition(".")[2] in targets)
 
 
 def load_adapter(model: Any, folder: Path) -> Any:
