@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -440,13 +441,14 @@ def test_markup_in_any_string_stays_text(visit: Callable[..., Visit], service: A
     chart = page.locator(".grid [role=img]").last
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
-    while "data-planted" not in chart.inner_text():  # the tooltip
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.wait_for_timeout(50)
-        page.mouse.move(box["x"] + box["width"] / 2 + 9, box["y"] + box["height"] / 2)
-        page.wait_for_timeout(50)
+    looks = iter(range(500))
+    while "data-planted" not in chart.inner_text() and next(looks, None) is not None:  # the tooltip
+        for aside in (0, 9):
+            page.mouse.move(box["x"] + box["width"] / 2 + aside, box["y"] + box["height"] / 2)
+            page.wait_for_timeout(50)
+    assert "data-planted" in chart.inner_text()
     assert page.locator("[data-planted]").count() == 0
-    see("/", "planted")
+    see("/", "planted", 0)
     see("/runs/planted/hints", "remedy")
     see("/runs/planted/settings", "CartPole")
     see("/runs/planted/groups/1", "prompt")
@@ -461,6 +463,6 @@ def test_markup_in_any_string_stays_text(visit: Callable[..., Visit], service: A
     page.get_by_role("button", name="Design", exact=True).click()
     page.get_by_text("Why this score").wait_for()
     assert page.locator("[data-planted]").count() == 0
-    assert [url for url in asked if "planted.png" in url] == []
+    assert [url for url in asked if urlsplit(url).path == "/planted.png"] == []
     assert page.title() != "1"
     tab.complaints = [told for told in tab.complaints if "404" not in told]  # the browser's own, of the missing run

@@ -14,7 +14,7 @@ from groupwise.service.chat_models import ChatModels
 from groupwise.service.designs import Designs
 from groupwise.service.event_stream import Followers
 from groupwise.service.guard import FAILURES_PER_SECOND, Rates
-from groupwise.service.jobs import Jobs
+from groupwise.service.jobs import Job, Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.ownership import Ownership
@@ -95,6 +95,12 @@ class ServiceState:
 
     def start(self) -> None:
         self.supervisor.start()
+
+    def job_changed(self, job: Job) -> None:
+        """Have the job looked at again, by the supervisor and by whoever asks for its state."""
+        for view in ("", job.asked_by):
+            self.status_cache.forget(f"{job.id} {view}")
+        self.supervisor.wake()
 
     async def close(self) -> None:
         self.followers.close()

@@ -70,18 +70,11 @@ async def job_status(job_id: JobId, parts: Shared, who: Asker) -> Response:
     return Response(await parts.status_cache.of(f"{job_id} {who.view}", look), media_type="application/json")
 
 
-def _changed(parts: ServiceState, job: Job) -> None:
-    """Have the job looked at again, by the supervisor and by whoever asks for its state."""
-    for view in ("", job.asked_by):
-        parts.status_cache.forget(f"{job.id} {view}")
-    parts.supervisor.wake()
-
-
 @router.post("/api/jobs/{job_id}/cancel", responses=refusals(404, 409))
 def cancel(own: OwnJob, parts: Shared) -> JobView:
     """Cancel a job. A running one finishes its step and saves, so it can be resumed."""
     job = parts.jobs.cancel(own.id)
-    _changed(parts, job)
+    parts.job_changed(job)
     return job_view(parts, job)
 
 
@@ -91,7 +84,7 @@ def resume(own: OwnJob, parts: Shared, who: Asker) -> JobView:
     parts.ownership.insist_on_space(who)
     info = run_info(parts, own)
     job = parts.jobs.resume(own.id, info.attempt if info else 0)
-    _changed(parts, job)
+    parts.job_changed(job)
     return job_view(parts, job)
 
 
@@ -99,7 +92,7 @@ def resume(own: OwnJob, parts: Shared, who: Asker) -> JobView:
 def delete(own: OwnJob, parts: Shared, who: Asker) -> Response:
     """Delete a job that is over, together with its run."""
     parts.ownership.delete(own.run, who)
-    _changed(parts, own)
+    parts.job_changed(own)
     return Response(status_code=204)
 
 

@@ -44,7 +44,10 @@ def run_state(run: OwnRun, parts: Shared) -> schemas.RunWhole:
 @router.delete("/api/runs/{run}", status_code=204, responses=refusals(404, 409))
 def delete(run: OwnRun, parts: Shared, who: Asker) -> Response:
     """Delete a run that has no process, together with its job."""
+    job = parts.jobs.of_run(run)
     parts.ownership.delete(run, who)
+    if job is not None:
+        parts.job_changed(job)
     return Response(status_code=204)
 
 
