@@ -296,7 +296,7 @@ def test_what_is_not_a_readable_file_is_said(tmp_path):
     assert "pipe.toml: is not a regular file" in refusal(tmp_path / "pipe.toml")
     (tmp_path / "loop.toml").symlink_to("loop.toml")
     assert "cannot be read: Too many levels of symbolic links" in refusal(tmp_path / "loop.toml")
-    assert "cannot be read: embedded null byte" in refusal(f"{tmp_path}/a\0.toml")
+    assert "embedded null" in refusal(f"{tmp_path}/a\0.toml")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")

@@ -53,6 +53,7 @@ def options_that_take_text() -> list[tuple[str, str]]:
 
 
 def test_every_option_that_our_code_reads_as_text_has_a_row() -> None:
+    pytest.importorskip("torch")
     found = options_that_take_text()
     assert len(found) > 20
     assert [(product, option) for product, option in found if row_of(product, option) is None] == []
@@ -134,6 +135,8 @@ def test_what_may_be_named_is_replaced_by_what_it_stands_for(reach: Reach, tmp_p
     {"product": "code", "options": {"families": "tables"}}, {"report_to": ["tensorboard"]},
 ], ids=str)  # fmt: skip
 def test_what_comes_with_the_package_may_be_named(config: dict[str, object], reach: Reach) -> None:
+    for package in ("gymnasium", "reasoning_gym"):
+        pytest.importorskip(package)
     cfg = TrainingConfig.from_dict(config)
     assert permitted(cfg, reach) == cfg
 

@@ -202,7 +202,7 @@ def test_what_a_design_gets_wrong_is_named() -> None:
         analysed(Activity("b", Handling(pool="q")), requirements)
     with pytest.raises(DesignError, match="pool 'p' has 4 servers in the design; allowed: 1 to 1"):
         analysed(A, requirements, p=4)
-    with pytest.raises(DesignError, match="the design staffs 'r', not a pool of 'test'"):
+    with pytest.raises(DesignError, match="the design staffs 'r', but the pools of 'test' are p, q"):
         analysed(A, requirements, r=1)
 
 
