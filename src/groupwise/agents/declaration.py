@@ -48,7 +48,7 @@ NAMEABLE = (
     Row("reward.options.tests", "code, which the sandbox runs"),
     *plain(
         "task.options.prompt", "task.options.answer", "task.options.answer_pattern", "task.options.demonstration",
-        "task.options.demonstrations", "task.options.kinds", "task.options.name",
+        "task.options.demonstrations", "task.options.kinds", "task.options.name", "reward.options.bad_tests",
     ),
 )  # fmt: skip
 SINGLE_ANSWERS = (
