@@ -108,7 +108,7 @@ def test_a_plug_in_with_a_heavy_declaration_is_refused(plug_in, monkeypatch):
     monkeypatch.setattr(products, "HEAVY", ("this",))
     monkeypatch.delitem(sys.modules, "this", raising=False)
     plug_in("import this\n" + SOUND)
-    with pytest.raises(ContractError, match="its declaration maze_plug_in does not import this"):
+    with pytest.raises(ContractError, match="its declaration maze_plug_in must not import this"):
         find("maze")
 
 
@@ -147,11 +147,11 @@ def test_a_plug_in_brings_its_own_section_and_defaults(plug_in):
     ("declaration", "rule"),
     [
         (declared(sections="(3,)"), "its sections must be config.fields.Section classes, but 3 is not"),
-        (SECTION.replace("width", "seed") + declared(sections="(MazeSettings,)"), "new, and 'seed' is taken"),
-        (SECTION.replace("MazeS", "LossS") + declared(sections="(LossSettings,)"), "new, and 'loss' is taken"),
+        (SECTION.replace("width", "seed") + declared(sections="(MazeSettings,)"), "need new names, but 'seed' is taken"),
+        (SECTION.replace("MazeS", "LossS") + declared(sections="(LossSettings,)"), "need new names, but 'loss' is taken"),
         (declared(defaults="{'width': 3}"), "'width' is not one of its settings"),
         (declared(defaults="{'learning_rate': -1}"), "optim.learning_rate = -1 must be > 0"),
-        (declared(defaults="{'run_name': 'a'}"), "'run_name' is an optional text"),
+        (declared(defaults="{'run_name': 'a'}"), "'run_name' is an optional string"),
     ],
 )
 def test_a_plug_in_that_breaks_a_rule_about_settings_is_refused_with_the_rule(plug_in, declaration, rule):
@@ -164,14 +164,14 @@ def test_a_plug_in_that_breaks_a_rule_about_settings_is_refused_with_the_rule(pl
 
 def test_what_an_implementation_lacks_or_returns_wrongly_is_refused(plug_in):
     plug_in(SOUND)
-    with pytest.raises(ContractError, match=r"maze_plug_in has a function check\(cfg\)"):
+    with pytest.raises(ContractError, match=r"maze_plug_in must have a function check\(cfg\)"):
         find("maze").check(TrainingConfig())
     module = sys.modules["maze_plug_in"]
     module.check, module.build = (lambda cfg: None), (lambda cfg: 3)
     module.prepare = lambda cfg: None
-    with pytest.raises(ContractError, match=r"build returns training\.session\.Parts, not int"):
+    with pytest.raises(ContractError, match=r"build must return training\.session\.Parts, not int"):
         find("maze").build(None)
-    with pytest.raises(ContractError, match="prepare returns a TrainingConfig, not NoneType"):
+    with pytest.raises(ContractError, match="prepare must return a TrainingConfig, not NoneType"):
         find("maze").prepare("settings")
 
 

@@ -171,14 +171,14 @@ class Product:
             return cfg
         changed = change(*given, **options)
         if not isinstance(changed, type(cfg)):
-            raise broken_border(self.name, f"{function} returns a TrainingConfig, not {type(changed).__name__}")
+            raise broken_border(self.name, f"{function} must return a TrainingConfig, not {type(changed).__name__}")
         return changed
 
     def _module(self) -> ModuleType:
         module = import_module(self.implementation)
         for function in REQUIRED:
             if not _takes_settings(getattr(module, function, None)):
-                raise broken_border(self.name, f"{self.implementation} has a function {function}(cfg)")
+                raise broken_border(self.name, f"{self.implementation} must have a function {function}(cfg)")
         return module
 
 
