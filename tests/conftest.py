@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,11 @@ SMALL = {
     "eval_episodes": 4,
     "save_steps": 2,
 }
+
+
+def pytest_configure() -> None:
+    """A shell starts background jobs with SIGINT ignored, and tests of Ctrl-C would then wait for ever."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
