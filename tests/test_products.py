@@ -147,8 +147,8 @@ def test_a_plug_in_brings_its_own_section_and_defaults(plug_in):
     ("declaration", "rule"),
     [
         (declared(sections="(3,)"), "its sections must be config.fields.Section classes, but 3 is not"),
-        (SECTION.replace("width", "seed") + declared(sections="(MazeSettings,)"), "need new names, but 'seed' is taken"),
-        (SECTION.replace("MazeS", "LossS") + declared(sections="(LossSettings,)"), "need new names, but 'loss' is taken"),
+        (SECTION.replace("width", "seed") + declared(sections="(MazeSettings,)"), "new names, but 'seed' is taken"),
+        (SECTION.replace("MazeS", "LossS") + declared(sections="(LossSettings,)"), "new names, but 'loss' is taken"),
         (declared(defaults="{'width': 3}"), "'width' is not one of its settings"),
         (declared(defaults="{'learning_rate': -1}"), "optim.learning_rate = -1 must be > 0"),
         (declared(defaults="{'run_name': 'a'}"), "'run_name' is an optional string"),
