@@ -28,7 +28,7 @@ from record import print_result
 
 from groupwise.agents.program_checks import ProgramTestChecker
 from groupwise.agents.program_tasks import ProgramTask, program_task
-from groupwise.sandbox import Bubblewrap, JudgedProgram, SandboxLimits, SandboxResult, available
+from groupwise.sandbox import Bubblewrap, JudgedProgram, SandboxLimits, SandboxOutcome, SandboxResult, available
 from groupwise.types import Task
 
 LIMITS = SandboxLimits(seconds=20.0, memory_mb=256)
@@ -305,6 +305,10 @@ def measured(
     timed("vacuous")
     right = programs(tasks | {f"{name} (helper)": task for name, task in with_helper.items()})
     runs = sandbox.run_programs([program for _, program in right], LIMITS)
+    # As in the check itself, a busy machine decides nothing: who ran out of time is asked again, alone and patiently.
+    late = [n for n, ran in enumerate(runs) if getattr(ran, "outcome", "") == SandboxOutcome.TIMED_OUT]
+    for number in late:
+        runs[number] = sandbox.run_programs([right[number][1]], replace(LIMITS, seconds=5 * LIMITS.seconds))[0]
     refused = [(name, str(ran)) for (name, _), ran in zip(right, runs, strict=True) if not passed(ran)]
     timed("right")
     wrong = cheats(tasks, with_helper)
@@ -322,6 +326,7 @@ def measured(
     }  # fmt: skip
     return claims, {
         "accepted": accepted, "refused": refused, "blamed": blamed, "fooled": fooled, "excluded": excluded,
+        "asked_again": [right[number][0] for number in late],
     }  # fmt: skip
 
 
