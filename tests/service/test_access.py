@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -18,7 +19,7 @@ from websockets.sync.client import connect
 
 from groupwise.errors import ConfigError
 from groupwise.service.app import check, create_app
-from groupwise.service.guard import Rates, needed_scope
+from groupwise.service.guard import Limited, Rates, TooLarge, needed_scope
 from groupwise.service.keys import SCOPES
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.tables import DatabaseDown
@@ -264,6 +265,21 @@ def test_characters_that_are_none_are_refused_like_all_else(service: Any) -> Non
     asked = {"content": json.dumps({"config": {"\ud800": 1}}), "headers": {"content-type": "application/json"}}
     answer = service.http.post("/api/train", **asked)
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "config")
+
+
+def test_the_parts_of_a_body_are_added_up() -> None:
+    part = {"type": "http.request", "body": b"123456", "more_body": True}
+
+    async def receive() -> dict[str, Any]:
+        return part
+
+    async def read_two_parts() -> None:
+        limited = Limited(receive, largest=10, seconds=60)
+        assert await limited() == part
+        await limited()
+
+    with pytest.raises(TooLarge, match="at least 12 bytes; the limit is 10"):
+        asyncio.run(read_two_parts())
 
 
 def test_rates_fill_up_again() -> None:
