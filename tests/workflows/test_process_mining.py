@@ -179,6 +179,13 @@ def test_what_is_wrong_with_a_log_is_told_with_its_place(
     assert words in error.value.message
 
 
+def test_a_header_of_endless_columns_is_not_quoted_in_full(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(",".join(f"column {n}" for n in range(2000)))
+    with pytest.raises(BadFile, match="no column for the case") as error:
+        read_events(tmp_path / "log.csv")
+    assert len(error.value.message) < 1000
+
+
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("Auftrag;Schritt;Zeit\n1;a;2026/01/01 10:00:00.5\n", encoding="utf8")

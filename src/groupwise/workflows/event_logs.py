@@ -117,7 +117,7 @@ def _columns(path: Path, header: list[str], given: Mapping[str, str]) -> dict[st
     for what, name in given.items():
         if what not in NAMES or name not in header:
             wrong = f"{what!r} must be one of {', '.join(NAMES)}" if what not in NAMES else f"no column {name!r}"
-            raise BadFile(f"{path}, line 1: {wrong}", hint=f"The columns are {', '.join(header)}.")
+            raise BadFile(f"{path}, line 1: {wrong}", hint=f"The columns are {', '.join(header):.300}.")
     small = [name.lower() for name in header]
     where = {}
     for what, names in NAMES.items():
@@ -131,7 +131,7 @@ def _columns(path: Path, header: list[str], given: Mapping[str, str]) -> dict[st
         there = ", ".join(header) or "nothing"
         usual = "; ".join(f"{what} may be {', '.join(NAMES[what][:3])}" for what in missing)
         raise BadFile(
-            f"{path}, line 1: no column for the {' and the '.join(missing)} of an event; found: {there}",
+            f"{path}, line 1: no column for the {' and the '.join(missing)} of an event; found: {there:.300}",
             hint=f"Name the column, or use a usual name: {usual}.",
         )
     return where
