@@ -317,11 +317,18 @@ class Audit:
         self.code = tuple({os.path.realpath(path) + "/" for path in (*packages, Path(gymnasium.__file__).parents[1])})
         runs = [str(world.runs / name) for name in (job["run"], "mine")]
         held = os.path.join(str(world.runs), ".service", "jobs")
+        # A run's folder is made under a name of its own first, and the folder around it is synchronised.
+        made = f"{world.runs}/.{job['run']}."
         self.files = (
-            *self.code, *(f"{run}/" for run in runs), f"{world.data}/", f"{held}/empty/", "/proc/", "/sys/", "/dev/",
-            "/usr/share/zoneinfo/", "/usr/lib/", "/lib/", "/tmp/torch", "/etc/ld.so", "/etc/mime.types",
+            *self.code, *(f"{run}/" for run in runs), made, f"{world.data}/", f"{held}/empty/", "/proc/", "/sys/",
+            "/dev/", "/usr/share/zoneinfo/", "/usr/lib/", "/lib/", "/tmp/torch", "/etc/ld.so", "/etc/mime.types",
         )  # fmt: skip
-        self.own = {*job["own"], *runs, *(f"{name.removesuffix('.jsonl')}.held-out.jsonl" for name in job["own"])}
+        self.own = {
+            *job["own"],
+            *runs,
+            str(world.runs),
+            *(f"{name.removesuffix('.jsonl')}.held-out.jsonl" for name in job["own"]),
+        }
         self.found: dict[str, list[str]] = {"code_runs": [], "reads": [], "connections": []}
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:

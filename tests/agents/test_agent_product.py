@@ -141,8 +141,8 @@ def test_a_single_scenario_is_judged_on_itself_and_the_run_says_so(tmp_path: Pat
         cfg = config(tmp_path, num_episodes=1, tasks_per_step=1, eval_steps=1)
         return [event.data["message"] for event in run(cfg, scenarios=scenarios) if event.type == "hint"]
 
-    assert any("use the one that is trained on" in message for message in hints("late"))
-    assert not any("use the one that is trained on" in message for message in hints("late", "lost"))
+    assert any("evaluation uses the training scenario" in message for message in hints("late"))
+    assert not any("evaluation uses the training scenario" in message for message in hints("late", "lost"))
 
 
 class NoneToJudgeOn(Letters):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise.agents.conversation.dialogues import DialogueDatabase, bm25, sentence_embedder
-from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.errors import ConfigError, ContractError, GroupwiseError, MissingExtra
 from groupwise.types import Message
 
 
@@ -97,13 +97,13 @@ def test_a_file_of_lines_is_imported_whole_or_not_at_all(tmp_path: Path) -> None
     assert database.import_jsonl(file) == 3
     assert [m["content"] for m in database.search("three")[0].messages] == ["three", "drei"]
     for wrong, said in (
-        ("{", "line 4: JSONDecodeError"),
+        ("{", "line 4: not valid JSON"),
         ('{"text": "x"}', "line 4: KeyError: 'messages'"),
         ("[]", "line 4: a dialogue is a list of at least one message"),
         ('[{"role": "boss", "content": "x"}]', "line 4: a message of the dialogue is {'role': 'boss'"),
         ('[{"role": "user", "content": 3}]', "line 4: a message"),
     ):
         file.write_text(sound + wrong)
-        with pytest.raises(ContractError, match=said):
+        with pytest.raises(GroupwiseError, match=said):
             database.import_jsonl(file)
     assert len(database) == 3

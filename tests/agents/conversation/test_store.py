@@ -114,7 +114,7 @@ def test_a_file_of_another_kind_is_not_touched(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE things (x)")
     other.close()
-    with pytest.raises(ConfigError, match="is an SQLite file, but not one of conversations"):
+    with pytest.raises(ConfigError, match="is an SQLite file, but not with conversations"):
         ConversationStore(tmp_path / "other.db")
     with pytest.raises(StorageError, match="cannot be used: unable to open"):
         ConversationStore(tmp_path / "nowhere" / "talks.db")
