@@ -145,9 +145,9 @@ class Keys:
         if text is None:
             hint = "Send the header Authorization: Bearer gw_…; `groupwise keys add` creates a key."
             raise Unauthorised("an API key is required", hint=hint)
-        digest = _hash(text)
-        found = self._known.get(digest)
-        if found is None or not hmac.compare_digest(digest, _hash(text)):
+        # Keys are found by their hash, so the time this takes says nothing about how much of a guess was right.
+        found = self._known.get(_hash(text))
+        if found is None:
             hint = "Was the key copied in full? Has it been revoked? `groupwise keys add` creates a new one."
             raise Unauthorised("unknown key", hint=hint)
         return found
