@@ -27,9 +27,9 @@ from groupwise.config.sections import MemorySettings, TrainingSettings
 from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.features import features_of, situation
 from groupwise.designer.memory import open_memory
-from groupwise.designer.outcome import STAGES, DesignOutcome, generations_to
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, load_policy
+from groupwise.designer.results.outcome import STAGES, DesignOutcome, generations_to
 from groupwise.designer.sampling import preference_of_plan
 from groupwise.designer.tasks import random_requirements
 from groupwise.errors import ConfigError

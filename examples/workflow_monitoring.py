@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from groupwise.designer.outcome import GenerationMetrics
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, load_policy
+from groupwise.designer.results.outcome import GenerationMetrics
 from groupwise.errors import ConfigError
 from groupwise.workflows import read_requirements
 
@@ -40,7 +40,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
 
     with Designer(start(), learn=True) as designer:
-        grpo = designer.begin(read_requirements(options.requirements))
+        grpo = designer.begin(read_requirements(options.requirements), options.requirements.parent)
         evaluator, policy = grpo.evaluator, grpo.policy
         assert policy is not None
         for _ in range(options.generations):

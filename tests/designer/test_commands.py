@@ -13,8 +13,8 @@ import yaml
 
 from groupwise.cli import run
 from groupwise.designer.design_call import DesignOptions, design_for
-from groupwise.designer.outcome import STAGES, Generation
 from groupwise.designer.policy import GraphPolicy, load_policy, save_policy
+from groupwise.designer.results.outcome import STAGES, Generation
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.workflows.block_form import lift
 from groupwise.workflows.files import read_workflow
@@ -79,13 +79,26 @@ def test_the_account_adds_up_and_the_same_seed_gives_the_same(weights: str, caps
     status, found = answer(capsys, *words)
     again = answer(capsys, *words)[1]
     assert status == 0
-    assert {**found, "stages": 0} == {**again, "stages": 0}
+    timed = {"stages": 0, "simulation": 0}
+    assert {**found, **timed} == {**again, **timed}
     assert found["evaluations"] == sum(generation["judged"] for generation in found["generations"]) == 40
     assert sum(row["chosen"] for row in found["pareto"]) == 1
     assert found["pareto"][0]["chosen"]
     effect = sum(reason["effect"] for reason in found["rose"] + found["fell"])
     assert effect == pytest.approx(found["score"] - found["start_score"], abs=0.005)
     assert answer(capsys, *words[:-1], "4")[1]["design"] is not None
+
+
+def test_an_outcome_is_designed_as_a_choice_with_its_branches(
+    weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    branches = {"paid": {"probability": 0.9, "activities": ["send box"]}, "not paid": {"probability": 0.1}}
+    outcome = {"name": "payment", "after": "take order", "branches": branches}
+    path, out = tiny(tmp_path / "r.yaml", outcomes=[outcome]), tmp_path / "o.bpmn"
+    status, said = answer(capsys, "design", path, "-o", out, "--policy", weights)
+    assert status == 0
+    assert "[– 10% | send box 90%]" in said["design"]
+    assert run(["score", str(out), "-r", str(path)]) == 0
 
 
 def test_requirements_that_contradict_themselves_are_explained_first(
@@ -167,7 +180,8 @@ def test_an_interrupt_keeps_the_best_so_far(weights: str) -> None:
     assert len(seen) == 1
     assert found.outcome.evaluations == seen[0].judged == 32
     assert "Interrupted: this is the best of 32 designs." in found.notes
-    assert found.score.total == seen[0].best
+    assert found.chosen.generation == 0
+    assert not found.score.broken
 
 
 def test_what_is_learned_lies_beside_the_memory_and_is_gone_on_from(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from groupwise.designer.generations import Diversity
-from groupwise.designer.outcome import Generation, convergence_table, generations_to, phase_of, phases
+from groupwise.designer.results.outcome import Generation, convergence_table, generations_to, phase_of, phases
 
 
 def generation(number: int, mean: float = 0.5, entropy: float = 3.0, loss: float | None = 0.02) -> Generation:

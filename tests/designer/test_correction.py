@@ -12,7 +12,6 @@ import yaml
 from groupwise.cli import run
 from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.memory import open_memory
-from groupwise.designer.outcome import DesignOutcome
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.prediction_correction import (
@@ -27,6 +26,7 @@ from groupwise.designer.prediction_correction import (
     predict,
     remember_correction,
 )
+from groupwise.designer.results.outcome import DesignOutcome
 from groupwise.designer.tasks import random_requirements
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation import evaluate

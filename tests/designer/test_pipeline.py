@@ -17,10 +17,10 @@ from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.design_call import DesignOptions, design_for
 from groupwise.designer.generations import pareto_front
 from groupwise.designer.learning import LearningPolicy
-from groupwise.designer.outcome import STAGES, GenerationMetrics
 from groupwise.designer.pipeline import Designer, DesignSession
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import DesignProblem
+from groupwise.designer.results.outcome import STAGES, GenerationMetrics
 from groupwise.designer.tasks import random_requirements
 from groupwise.errors import ConfigError, ContractError
 from groupwise.training.step_groups import StepGroups
@@ -55,7 +55,7 @@ def test_a_call_goes_through_the_six_stages_and_ends_with_a_sound_design_that_ke
     assert outcome.stages["policy update"] == outcome.stages["memory integration"] == 0
     assert check_design(outcome.best.design).sound
     assert not broken_rules(outcome.best.design, requirements)
-    assert outcome.generations[0].origins == {"likeliest": 1, "sample": 31}
+    assert outcome.generations[0].origins == {"likeliest": 1, "sample": 30, "rule": 1}
     assert outcome.pareto
 
 
@@ -184,7 +184,7 @@ def test_learning_makes_the_better_of_what_was_drawn_likelier(requirements: Requ
     before = improvement.policy.evaluate(batch.inputs).logp.detach()
     update = updater(call).update([result.candidate for result in metrics.results], metrics)
     after = improvement.policy.evaluate(batch.inputs).logp.detach()
-    assert update.attempts == 7, "all but the likeliest, which was not drawn"
+    assert update.attempts == 6, "all but the likeliest and the widest, which were not drawn"
     assert update.version == improvement.policy.version == 1
     assert float(((after - before) * batch.advantages * batch.mask).sum()) > 0
 

@@ -38,7 +38,11 @@ def shop(**rules: object) -> Requirements:
             "name": "shop",
             "activities": {
                 "take order": {"duration": {"kind": "fixed", "mean": 10}, "pools": ["clerk", "desk"]},
-                "check stock": {"duration": {"kind": "fixed", "mean": 20}, "pools": ["clerk", "robot"], "failure": 0.2},
+                "check stock": {
+                    "duration": {"kind": "lognormal", "mean": 20, "std": 40},
+                    "pools": ["clerk", "robot"],
+                    "failure": 0.2,
+                },
                 "pack box": {"duration": {"kind": "lognormal", "mean": 30, "std": 60}, "pools": ["clerk"]},
                 "wrap gift": {"duration": {"kind": "fixed", "mean": 5}},
                 "print card": {"duration": {"kind": "fixed", "mean": 5}},
@@ -100,7 +104,7 @@ TAKEN: dict[str, tuple[dict[str, int], Callable[[Design], object], object, objec
         lambda design: task(design, "pack box").handling.due, None, 500.0,
     ),
     "parallelism": ({"place": 2}, lambda design: any(isinstance(b, Parallel) for b in walk(design.root)), False, True),
-    "timeout": ({"timeout": 1}, lambda design: task(design, "pack box").handling.timeout, None, 60.0),
+    "timeout": ({"type": 1, "timeout": 1}, lambda design: task(design, "check stock").handling.timeout, None, 40.0),
     "retry": ({"retry": 2}, lambda design: task(design, "check stock").handling.retry.most, 0, 2),
     "staffing": ({"staffing": 2}, lambda design: dict(design.servers)["clerk"], 1, 3),
     "type": ({"type": 1}, lambda design: task(design, "check stock").handling.pool, "clerk", "robot"),
@@ -185,6 +189,12 @@ def test_what_is_illegal_is_no_candidate() -> None:
     heads = {question.head for question in asked.asked}
     assert Head.TIMING not in heads
     assert {Head.RETRY, Head.TIMEOUT, Head.TYPE} <= heads
+
+
+def test_people_are_never_cut_off_in_their_work() -> None:
+    assert legal(shop(), Head.TIMEOUT, 1, type=1) == [0, 1, 2, 3], "the robot checks the stock"
+    assert legal(shop(), Head.TIMEOUT, 1) == [0], "a clerk does"
+    assert (Head.TIMEOUT, 2) not in DesignProblem(shop()).slots, "only clerks pack"
 
 
 def test_an_activity_waits_for_predecessors_in_several_lanes() -> None:

@@ -72,6 +72,20 @@ def test_tidying_has_one_form_for_one_behaviour() -> None:
     assert tidied(n) == n
 
 
+def test_branches_that_meet_early_keep_their_share_of_the_choice() -> None:
+    """0.2 and 0.3 meet in `m` before 0.5 joins them: half of the cases, of which two fifths do `a`."""
+    nodes = (
+        Node("i", kind="start"), Node("s", silent=True, split="xor"), Node("a"), Node("b"), Node("m", join="xor"),
+        Node("d"), Node("j", silent=True, join="xor"), Node("o", kind="end"),
+    )  # fmt: skip
+    pairs = (("i", "s"), ("s", "a", 0.2), ("s", "b", 0.3), ("s", "d", 0.5), ("a", "m"), ("b", "m"), ("m", "j"))
+    flows = tuple(Flow(*pair[:2], probability=(*pair, None)[2]) for pair in (*pairs, ("d", "j"), ("j", "o")))
+    early = Sequence((Choice((Activity("a"), Activity("b")), (0.4, 0.6)), Activity("m")))
+    assert approximately(lift(Graph("early", nodes, flows)).root) == approximately(
+        tidied(Choice((early, Activity("d")), (0.5, 0.5)))
+    )
+
+
 def test_an_order_has_one_form_however_it_was_put_together() -> None:
     for seed in range(300):
         rng = random.Random(seed)
@@ -158,3 +172,67 @@ def test_what_a_tree_cannot_say_twice_is_named() -> None:
     doubled = Graph("doubled", nodes, (Flow("i", "x"), Flow("x", "y"), Flow("x", "y"), Flow("y", "o")))
     with pytest.raises(NotBlocks, match="two flows lead from 'x' to 'y'"):
         lift(doubled)
+
+
+def lifted(flows: str, **nodes: Node) -> Block:
+    """The block form of a graph from i to o; flows are written "a b" or "a b 0.25", other tasks are plain."""
+    parts = [flow.split() for flow in flows.split(", ")]
+    names = dict.fromkeys(name for part in parts for name in part[:2] if name not in "io")
+    inner = (nodes.get(name, Node(name)) for name in names)
+    arrows = tuple(Flow(a, b, float(rest[0]) if rest else None) for a, b, *rest in parts)
+    return lift(Graph("g", (Node("i", kind="start"), Node("o", kind="end"), *inner), arrows)).root
+
+
+def gate(name: str, rule: Any) -> dict[str, Node]:
+    return {name: Node(name, silent=True, split=rule, join=rule)}
+
+
+A, B, C = map(Activity, "abc")
+
+
+def test_unknown_probabilities_are_shared_equally_and_known_ones_are_kept() -> None:
+    xor = {**gate("s", "xor"), **gate("j", "xor")}
+    assert lifted("i s, s a, s b, a j, b j, j o", **xor) == Choice((A, B), (0.5, 0.5))
+    assert lifted("i s, s a 0.25, s b 0.75, a j, b j, j o", **xor) == Choice((A, B), (0.25, 0.75))
+    assert lifted("i s, s a 0.25, s b, a j, b j, j o", **xor) == Choice((A, B), (0.5, 0.5)), "one is unknown"
+    assert lifted("i s, s a 0.25, s j 0.75, a j, j o", **xor) == Choice((Skip(), A), (0.75, 0.25))
+    assert lifted("i s, s a 0.9, s b 0.1, a j, b j, j o", **gate("s", "and"), **gate("j", "and")) == Parallel((A, B))
+
+
+def test_a_way_back_is_a_loop() -> None:
+    xor = {**gate("j", "xor"), **gate("s", "xor")}
+    assert lifted("i j, j a, a s, s j 0.25, s o 0.75", **xor) == Loop(A, 0.25)
+    assert lifted("i j, j a, a s, s j, s o", **xor) == Loop(A, 0.5)
+    assert lifted("i j, j a, a s, s b 0.25, b j, s o 0.75", **xor) == Loop(A, 0.25, B)
+    assert lifted("i j, j s, s b 0.25, b j, s a 0.75, a o", **xor) == Sequence((Loop(Skip(), 0.25, B), A))
+
+
+def test_splits_and_joins_of_different_rules_are_no_block() -> None:
+    for split, join in (("and", "xor"), ("xor", "and")):
+        with pytest.raises(NotBlocks, match="no block form around"):
+            lifted("i s, s a, s b, a j, b j, j o", **gate("s", split), **gate("j", join))
+    for rule in ("split", "join"):
+        nodes = {**gate("s", "and"), **gate("j", "and")}
+        name = "s" if rule == "split" else "j"
+        nodes[name] = replace(nodes[name], **{rule: "or"})
+        with pytest.raises(NotBlocks, match=f"'{name}' is an or-join or or-split, which blocks do not have"):
+            lifted("i s, s a, s b, a j, b j, j o", **nodes)
+    assert lifted("i a, a o", a=Node("a", join="or", split="or")) == A, "a single flow is no gateway"
+
+
+def test_tasks_may_split_and_join_themselves_and_conditions_choose() -> None:
+    assert lifted("i a, a b, a c, b d, c d, d o", d=Node("d", join="and")) == Sequence(
+        (A, Parallel((B, C)), Activity("d"))
+    )
+    place = {"p": Node("p", kind="condition"), "q": Node("q", kind="condition")}
+    assert lifted("i p, p a 0.25, p b 0.75, a q, b q, q c, c o", **place) == Sequence((Choice((A, B), (0.25, 0.75)), C))
+
+
+def test_an_order_between_and_gates_keeps_the_arrows_that_are_needed() -> None:
+    ands = {**gate("s", "and"), **gate("j", "and")}
+    tasks = {name: Node(name, join="and", split="and") for name in "abcd"}
+    crossed = lifted("i s, s a, s b, a c, a d, b d, c j, d j, j o", **ands, **tasks)
+    assert precedence(crossed) == {("a", "c"), ("a", "d"), ("b", "d")}
+    assert isinstance(crossed, PartialOrder)
+    plus = lifted("i s, s a, s b, a c, a j, b c, c j, j o", **ands, **tasks)
+    assert plus == Sequence((Parallel((A, B)), C)), "what follows from other arrows is left out"

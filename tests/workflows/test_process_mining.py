@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -120,6 +121,30 @@ def test_starts_and_ends_on_lines_of_their_own_and_roles(tmp_path: Path) -> None
     assert found.pools["desk"].most == 1
 
 
+@pytest.mark.parametrize("spelt", [str.lower, str.upper, str.title])
+def test_a_lifecycle_may_be_spelt_in_capitals(tmp_path: Path, spelt: Callable[[str], str]) -> None:
+    lines = ["case,activity,timestamp,lifecycle"]
+    lines += [f"1,file it,{at},{spelt(what)}" for at, what in ((0, "start"), (30, "complete"))]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines), encoding="utf8")
+    assert requirements_from_log(path).requirements.activities["file it"].duration.mean == 30
+
+
+def test_cases_arrive_as_often_as_there_are_gaps_between_them() -> None:
+    for count in (2, 5):
+        found = estimate([LogEvent(str(n), "a", n * 10.0 + 3, n * 10.0) for n in range(count)]).requirements
+        assert found.demand.arrivals_per_second == pytest.approx(0.1)
+
+
+def test_work_that_starts_the_moment_other_work_ends_comes_after_it() -> None:
+    events = [
+        LogEvent(str(n), name, n * 100.0 + end, n * 100.0 + start)
+        for n in range(20)
+        for name, start, end in (("a", 0, 5), ("b", 5, 9), ("c", 9, 20))
+    ]
+    assert set(estimate(events).requirements.rules.precedes) == {("a", "b"), ("b", "c")}
+
+
 def test_ends_alone_are_read_from_when_case_and_resource_were_free() -> None:
     events = [LogEvent(str(n), a, n * 1000.0 + at, resource="r") for n in range(6) for a, at in (("a", 0), ("b", 40))]
     found = estimate(events)
@@ -143,6 +168,20 @@ def test_xes_is_read(tmp_path: Path) -> None:
     path.write_text(XES.format(time="2026-01-01T00:01:00.000+00:00"), encoding="utf8")
     first, second = read_events(path)
     assert (first.case, first.activity, second.time - first.time) == ("7", "a", 60.0)
+
+
+def test_xes_tells_who_did_what_and_whether_it_began_or_ended(tmp_path: Path) -> None:
+    """A group stands in for a role; attributes of the trace, or inside other attributes, are not the event's."""
+    said = {"concept:name": "a", "time:timestamp": "60", "org:resource": "ann", "lifecycle:transition": "START"}
+    group = '<string key="org:group" value="desk"><string key="org:resource" value="nobody"/></string>'
+    both = '<string key="org:role" value="clerk"/><string key="org:group" value="desk"/>'
+    own = "".join(f'<string key="{key}" value="{value}"/>' for key, value in said.items())
+    events = "".join(f"<event>{own}{more}</event>" for more in (group, both))
+    path = tmp_path / "log.xes"
+    path.write_text(f'<log><trace><string key="org:role" value="case"/>{events}</trace></log>', encoding="utf8")
+    first, second = read_events(path)
+    assert (first.case, first.resource, first.role, first.lifecycle) == ("1", "ann", "desk", "start")
+    assert (second.resource, second.role, second.start) == ("ann", "clerk", None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements, schema
+from groupwise.workflows.requirements import (
+    PAIR_RULES,
+    Requirements,
+    parse_requirements,
+    read_requirements,
+    schema,
+)
 
 LOAN = """
 name: loan
@@ -88,3 +94,155 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "large.yaml").write_bytes(b"#" * (11 << 20))
     with pytest.raises(ConfigError, match="the file is larger than 2 MiB"):
         read_requirements(tmp_path / "large.yaml")
+
+
+def activity(**more: Any) -> dict[str, Any]:
+    return changed(activities={"a": {"duration": {"mean": 1}, **more}, "b": {"duration": {"mean": 1}}})
+
+
+def duration(**parts: Any) -> dict[str, Any]:
+    return changed(activities={"a": {"duration": parts}})
+
+
+def pool(**parts: Any) -> dict[str, Any]:
+    return changed(pools={"p": parts})
+
+
+def outcome(*shares: float) -> dict[str, Any]:
+    branches = {f"x{n}": {"probability": share} for n, share in enumerate(shares)}
+    return changed(outcomes=[{"name": "o", "after": "a", "branches": branches}])
+
+
+def loop(**parts: Any) -> dict[str, Any]:
+    return changed(loops=[{"name": "l", "activities": ["a"], "after": "a", "again": 0.5, **parts}])
+
+
+@pytest.mark.parametrize(
+    ("allowed", "refused"),
+    [
+        ([duration(mean=0)], [duration(mean=-1e-9)]),
+        ([duration(kind="gamma", mean=1, std=0)], [duration(kind="gamma", mean=1, std=-1e-9)]),
+        (
+            [duration(kind="uniform", mean=3**0.5, std=1 - 1e-12), duration(kind="uniform", mean=2, std=1)],
+            [duration(kind="uniform", mean=1.73, std=1)],
+        ),
+        *(
+            ([duration(kind=kind, mean=9, std=1)], [duration(kind=kind, mean=9)])
+            for kind in ("normal", "lognormal", "uniform", "gamma")
+        ),
+        ([duration(mean=9), duration(kind="fixed", mean=9)], [duration(kind="weibull", mean=9)]),
+        *(
+            ([activity(**{what: 0.0}), activity(**{what: 0.999})], [activity(**{what: -0.01}), activity(**{what: 1.0})])
+            for what in ("failure", "knock_out")
+        ),
+        *(([activity(**{what: 0})], [activity(**{what: -1})]) for what in ("cost", "cpu", "memory")),
+        ([activity(kind="receive")], [activity(kind="other")]),
+        ([pool(least=0), pool(least=2, most=2)], [pool(least=-1), pool(least=3, most=2)]),
+        ([pool(least=0, most=1)], [pool(least=0, most=0)]),
+        ([pool(wage=0)], [pool(wage=-0.1)]),
+        ([pool(speed=0.001)], [pool(speed=0)]),
+        (
+            [pool(calendar=[[0, 168]]), pool(calendar=[[0, 0.5], [167, 168]])],
+            [pool(calendar=[[0, 168.1]]), pool(calendar=[[-0.1, 1]]), pool(calendar=[[2, 1]]), pool(calendar=[[2, 2]])],
+        ),
+        ([changed(rules={"deadline": 0.001})], [changed(rules={"deadline": 0})]),
+        (
+            [changed(branches=[{"name": "x", "options": {"a": 1.0}}])],
+            [changed(branches=[{"name": "x", "options": {"a": share}}]) for share in (0.0, 1.00001)],
+        ),
+        ([outcome(0.5, 0.5), outcome(0.5, 0.4999995)], [outcome(0.5, 0.49999), outcome(0.5, 0.51), outcome(1.0)]),
+        ([outcome(0.25, 0.25, 0.5)], [outcome(0.0, 1.0)]),
+        ([loop(again=0.001), loop(again=0.999)], [loop(again=0), loop(again=1)]),
+        ([loop(most=1)], [loop(most=0), loop(activities=[])]),
+        (
+            [changed(demand={"arrivals_per_second": 1e-9}), changed(demand={"runs": 1})],
+            [changed(demand={"arrivals_per_second": 0}), changed(demand={"runs": 0})],
+        ),
+        ([changed(data={"x": 0})], [changed(data={"x": -1})]),
+        ([changed(objective={"structure": 0}), changed(objective="pareto")], [changed(objective={"structure": -1})]),
+    ],
+)
+def test_every_limit_is_allowed_and_what_lies_beyond_is_refused(allowed: list[Any], refused: list[Any]) -> None:
+    for value in allowed:
+        parse_requirements(value)
+    for value in refused:
+        with pytest.raises(ConfigError):
+            parse_requirements(value)
+
+
+@pytest.mark.parametrize("rule", PAIR_RULES)
+def test_every_rule_is_about_activities_that_there_are(rule: str) -> None:
+    parse_requirements(changed(rules={rule: [["a", "a"]]}))
+    for pair in (["a", "x"], ["x", "a"]):
+        with pytest.raises(ConfigError, match="'x', which is not in activities"):
+            parse_requirements(changed(rules={rule: [pair]}))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"rules": {"must_include": ["x"]}},
+        {"branches": [{"name": "n", "options": {"x": 0.5}}]},
+        {"outcomes": [{"name": "o", "after": "x", "branches": {"p": {"probability": 0.5}, "q": {"probability": 0.5}}}]},
+        {
+            "outcomes": [
+                {
+                    "name": "o",
+                    "after": "a",
+                    "branches": {"p": {"probability": 0.5, "activities": ["x"]}, "q": {"probability": 0.5}},
+                }
+            ]
+        },
+        {"loops": [{"name": "l", "activities": ["a", "x"], "after": "a", "again": 0.5}]},
+        {"loops": [{"name": "l", "activities": ["a"], "after": "a", "again": 0.5, "redo": ["x"]}]},
+    ],
+)
+def test_whatever_names_an_activity_names_one_that_there_is(parts: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="a rule or branch names 'x', which is not in activities"):
+        parse_requirements(changed(**parts))
+
+
+def test_a_pool_has_at_least_as_many_people_as_it_may_have_servers() -> None:
+    def staffed(most: int, *people: list[str]) -> dict[str, Any]:
+        members = {f"p{n}": {"pools": pools} for n, pools in enumerate(people)}
+        return changed(pools={"p": {"most": most}, "q": {"most": 1}}, people=members)
+
+    for allowed in (staffed(2, ["p"], ["p"]), staffed(1, ["p"], ["p"]), staffed(2, ["p"], ["p", "q"]), staffed(9)):
+        parse_requirements(allowed)
+    with pytest.raises(ConfigError, match="pool 'p' may have 3 servers, but has only 2 people"):
+        parse_requirements(staffed(3, ["p"], ["p", "q"]))
+    with pytest.raises(ConfigError, match="'p0' is in the pool 'r', which is not in pools"):
+        parse_requirements(staffed(1, ["r"]))
+
+
+@pytest.mark.parametrize(("again", "most"), [(0.5, 1), (0.5, 2), (0.25, 4), (0.9, None), (0.5, None)])
+def test_a_loop_is_repeated_as_often_as_its_series_says(again: float, most: int | None) -> None:
+    (found,) = parse_requirements(loop(again=again, most=most)).loops
+    assert found.repetitions == pytest.approx(sum(again**n for n in range(1, (most or 2000) + 1)))
+
+
+@pytest.mark.parametrize(
+    ("stated", "scv"),
+    [
+        ({"mean": 4}, 1.0),
+        ({"kind": "fixed", "mean": 4, "std": 2}, 0.0),
+        ({"kind": "gamma", "mean": 4, "std": 2}, 0.25),
+        ({"kind": "normal", "mean": 4, "std": 8}, 4.0),
+        ({"mean": 0}, 0.0),
+    ],
+)
+def test_how_much_a_duration_varies(stated: dict[str, Any], scv: float) -> None:
+    assert parse_requirements(duration(**stated)).activities["a"].duration.scv == scv
+
+
+def test_a_pool_is_open_as_long_as_its_hours() -> None:
+    hours = {"always": [], "day": [[0, 42]], "twice": [[0, 21], [42, 63]]}
+    found = parse_requirements(changed(pools={name: {"calendar": one} for name, one in hours.items()})).pools
+    assert {name: one.open_share for name, one in found.items()} == {"always": 1.0, "day": 0.25, "twice": 0.25}
+
+
+def test_the_first_mistake_is_named_and_the_others_are_counted() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_requirements({"name": "n", "activities": {"a": {"duration": {"mean": -1}}}, "speed": 3, "pace": 4})
+    assert error.value.message.startswith("activities.a.duration.mean: ")
+    assert error.value.message.endswith(" (and 2 more)")

@@ -3,6 +3,7 @@
 Open `design_call` first: `groupwise design` is one call of it. In the order in which data flows:
 
     text_requirements        requirements from plain text, with a language model
+    structure                how outcomes and loops divide a case, what is placed as one piece, who can do what
     problem                  requirements as arrays, and the twelve kinds of decision
     plans, construction      many plans at once, decision by decision, masked to what is legal
     tasks                    plans become designs, designs get scores; requirements by task id
@@ -11,9 +12,10 @@ Open `design_call` first: `groupwise design` is one call of it. In the order in 
     familiarity              how far requirements are from the policy's training data
     generations              the candidates of each generation: selection, edits, diversity
     memory, prediction_correction   what earlier calls and measurements teach
-    pipeline, outcome        the search loop in six stages, and what it returns
-    explanation              the design compared with a baseline, in words
-    design_call, report, figures    one call from a file, and its report on a terminal and as a page
+    pipeline                 the search loop in six stages
+    baseline, finalists      what the result is compared with, and the last round, simulated for longer
+    results                  what a search returns, in numbers, words and figures
+    design_call              one call from a file
     commands, workflow_worker       the command line, and the service's worker process
 
 For training, `declaration` and `product` are the border to the rest of the package, `learning` turns plans into

@@ -16,8 +16,8 @@ from rich.console import Console
 from groupwise.designer import prediction_correction as correction
 from groupwise.designer.design_call import DesignOptions, DesignReport, design_for
 from groupwise.designer.memory import MEMORY_FILE, open_memory
-from groupwise.designer.outcome import Generation
-from groupwise.designer.report import design_page, show
+from groupwise.designer.results.outcome import Generation
+from groupwise.designer.results.report import design_page, show
 from groupwise.designer.text_requirements import requirements_from_text
 from groupwise.errors import ConfigError
 from groupwise.files import write_output
@@ -25,10 +25,11 @@ from groupwise.readers import decoded, read_bytes
 from groupwise.reporting.command_options import Common, answer, patiently, say
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.workflows.document import document_of
-from groupwise.workflows.feasibility import best_cycle_time, contradictions, insist_feasible
+from groupwise.workflows.feasibility import contradictions, insist_feasible
 from groupwise.workflows.files import write_workflow
 from groupwise.workflows.files.formats import find_format
 from groupwise.workflows.inspection import is_requirements, open_workflow
+from groupwise.workflows.lower_bounds import best_cycle_time
 from groupwise.workflows.process_mining import SUPPORT, requirements_from_log
 from groupwise.workflows.requirements import Requirements, read_requirements
 
@@ -42,9 +43,18 @@ def design(
     out: Annotated[
         Files, Parameter(name=["--out", "-o"], help="File to write; the suffix decides the format. Repeatable.")
     ] = (),
-    evaluations: Annotated[int, Parameter(validator=Number(gte=1), help="Designs to evaluate.")] = 32,
+    evaluations: Annotated[
+        int | None,
+        Parameter(validator=Number(gte=1), help="Designs to evaluate; by default 64, or more to beat today's design."),
+    ] = None,
+    choose: Annotated[
+        int, Parameter(validator=Number(gte=1), help="Row of the Pareto table to write, instead of the chosen one.")
+    ] = 1,
     learn: Annotated[bool, Parameter(help="Improve the policy, and save its weights.")] = False,
-    memory: Annotated[Path | None, Parameter(help="Memory shared by calls (an SQLite file).")] = None,
+    memory: Annotated[
+        Path | None,
+        Parameter(help=f"Memory shared by calls (an SQLite file); by default {MEMORY_FILE}, if it is here."),
+    ] = None,
     policy: Annotated[
         Path | None, Parameter(help="Policy weights (.safetensors) to use instead of the built-in ones.")
     ] = None,
@@ -64,7 +74,7 @@ def design(
         find_format(path)
     asked = DesignOptions(requirements, evaluations, learn, memory, policy, seed, check)
     with graceful_stop() as flag, progress(common.json, evaluations) as watch:
-        found = design_for(asked, watch, lambda: flag.raised)
+        found = design_for(asked, watch, lambda: flag.raised).choosing(choose)
     notes = [*found.notes, *(found.details if common.debug else ()), *written(found, out)]
     if report is not None:
         write_output(report, design_page(found))
@@ -85,7 +95,7 @@ def written(found: DesignReport, out: Files) -> list[str]:
 
 
 @contextmanager
-def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], None]]:
+def progress(quiet: bool, evaluations: int | None) -> Iterator[Callable[[Generation], None]]:
     """A status line on the terminal for searches that take longer than a second."""
     console = Console(stderr=True)
     began, judged, best = time.perf_counter(), 0, 0.0
@@ -96,7 +106,8 @@ def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], N
         at_work()
         judged, best = judged + generation.judged, max(best, generation.best)
         if not quiet and console.is_terminal and time.perf_counter() - began > 1:
-            status.update(f"{judged} of {evaluations} evaluations, best score {best:.3f} (Ctrl-C keeps it)")
+            of = f"of {evaluations} " if evaluations is not None else ""
+            status.update(f"{judged} {of}evaluations, best score {best:.3f} (Ctrl-C keeps it)")
             status.start()
 
     with patiently(quiet) as at_work:

@@ -28,9 +28,16 @@ from groupwise.designer.problem import (
 RETRIES = 4
 
 
-def construct(problem: DesignProblem, chooser: Chooser, count: int, record: bool = False) -> Plans:
-    """`count` plans; with `record` they include what the chooser saw at each decision, for learning."""
-    return _Construction(problem, chooser, count, record).run()
+def construct(
+    problem: DesignProblem, chooser: Chooser, count: int, record: bool = False, widest: Bools | None = None
+) -> Plans:
+    """`count` plans; with `record` they include what the chooser saw at each decision, for learning.
+
+    Plans marked `widest` become designs without stages and lanes, in which only the rules make anything wait.
+    """
+    plans = _Construction(problem, chooser, count, record).run()
+    plans.widest = np.zeros(count, np.bool_) if widest is None else widest
+    return plans
 
 
 class _Construction:
@@ -51,9 +58,11 @@ class _Construction:
             discipline=np.zeros((count, pools), np.int64),
             priority=np.zeros((count, acts), np.int64),
             unit_order=np.full((count, problem.most_units), -1),
+            region=np.tile(problem.home, (count, 1)),
             stage=np.full((count, units), -1),
             lane=np.full((count, units), -1),
             servers=np.tile(problem.least, (count, 1)),
+            reach=np.tile(problem.reach, (count, 1)),
             seen=np.zeros((count, slots, width, FEATURES), np.float32) if record else None,
             legal=np.zeros((count, slots, width), np.bool_) if record else None,
         )
@@ -94,16 +103,49 @@ class _Construction:
         return np.broadcast_to(subjects, (self.count, len(subjects)))
 
     def _keep(self) -> None:
-        # Decide on optional activities one by one: whatever excludes a kept activity is illegal.
+        # Decide on optional activities one by one: whatever excludes or lacks a kept activity is illegal.
         problem, kept = self.problem, self.plans.kept
         slots, subjects = problem.of(Head.KEEP)
+        dropped = np.zeros_like(kept)
         for offset, activity in enumerate(subjects.tolist()):
             legal, known = self._blank(1, 2)
-            legal[:, 0, 1] = ~(kept & problem.excludes[activity]).any(1)
+            if problem.free[activity]:
+                asks = problem.asks[activity]
+                legal[:, 0, 0] = ~(kept & problem.asks[:, activity]).any(1)
+                legal[:, 0, 1] = ~((kept @ problem.excludes & asks).any(1) | (dropped & asks).any(1)) | ~legal[:, 0, 0]
+            else:
+                legal[:, 0, 1] = self._may_move(activity)
             where, about = np.array([slots.start + offset]), self._about(subjects[offset : offset + 1])
-            kept[:, activity] = self.ask(Head.KEEP, where, about, legal, known)[:, 0] == 1
+            chosen = self.ask(Head.KEEP, where, about, legal, known)[:, 0] == 1
+            if problem.free[activity]:
+                kept[:, activity], dropped[:, activity] = chosen, ~chosen
+            else:
+                for unit in problem.movable[activity]:
+                    self.plans.region[chosen, unit] = problem.parts[unit].early
         nothing = ~kept.any(1)  # a design needs at least one activity
         kept[nothing, 0] = True
+        self._reach()
+
+    def _may_move(self, activity: int) -> Bools:
+        # Whether everything that a unit waits for is done by the decision before which it would be done.
+        problem = self.problem
+        unit = problem.movable[activity][0]
+        done = np.isin(self.plans.region, sorted(problem.above[problem.parts[unit].early]))
+        return np.asarray(done[:, problem.unit_before[:, unit]].all(1))
+
+    def _reach(self) -> None:
+        # The share of cases that come to each region and activity, given what is done before which decision.
+        problem, plans, reach = self.problem, self.plans, self.plans.reach
+        self.share = np.tile(problem.share, (self.count, 1))
+        if not problem.movable:
+            return
+        for number, region in enumerate(problem.regions):
+            if region.unit >= 0:
+                reach[:, number] = region.share * reach[self.rows, plans.region[:, region.unit]]
+        more = reach / problem.reach
+        for number, unit in enumerate(problem.parts):
+            if unit.kind in ("task", "chain"):
+                self.share[:, list(unit.activities)] *= more[self.rows, plans.region[:, number], None]
 
     def _branch(self) -> None:
         problem, plans = self.problem, self.plans
@@ -120,10 +162,9 @@ class _Construction:
             for place, fork in enumerate(subjects.tolist()):
                 together[fork] = choice[:, place] == 0
         plans.together = together
-        forked = {option for fork in problem.forks for option in fork.options}
-        for unit, acts in enumerate(problem.units):
-            if acts[0] not in forked:
-                plans.active[:, unit] = plans.kept[:, acts[0]]
+        for number, unit in enumerate(problem.parts):
+            if unit.fork < 0:
+                plans.active[:, number] = plans.kept[:, list(unit.activities)].any(1)
         for number, fork in enumerate(problem.forks):
             if fork.together >= 0:
                 plans.active[:, fork.together] = together[number]
@@ -182,8 +223,9 @@ class _Construction:
         return found
 
     def _pools_left(self, activity: int, able: Ints, machines: Ints) -> Bools:
-        # The legal pools: of the kind decided on, and not those of activities that must be kept separate.
-        # If that leaves none, the kind is given up first, then the separation (the score then reports the broken rule).
+        # The legal pools: of the kind decided on, not those of activities that must be kept separate, and with people
+        # for all duties. If that leaves none, the kind is given up first, then the rules (the score reports the broken
+        # one).
         problem, pool = self.problem, self.plans.pool
         free = np.ones((self.count, len(able)), np.bool_)
         for other in problem.apart_from[activity]:
@@ -191,10 +233,21 @@ class _Construction:
         for other in problem.apart_from[activity]:
             if len(problem.eligible[other]) == 2 and (pool[:, other] < 0).any():
                 free &= ~self._last_way_out(other, able)
+        free &= self._duties_kept(activity, able)
         kind = (machines[:, None] < 0) | (problem.machine[able] == (machines[:, None] == 1))
         both = free & kind
         free = np.where(both.any(1, keepdims=True), both, free)
         return np.where(free.any(1, keepdims=True), free, True)
+
+    def _duties_kept(self, activity: int, able: Ints) -> Bools:
+        # Whether pools have people with the skills, who can keep duties apart or together with those of other pools.
+        problem, pool = self.problem, self.plans.pool
+        free = np.tile(~np.isin(able, problem.unable.get(activity, ())), (self.count, 1))
+        for other, fits in problem.fits.get(activity, {}).items():
+            given = pool[:, other, None]
+            later = fits[able][:, list(problem.eligible[other])].any(1)  # the other has no pool yet
+            free &= np.where(given >= 0, fits[able, np.maximum(given, 0)], later)
+        return free
 
     def _last_way_out(self, other: int, able: Ints) -> Bools:
         # Whether taking a pool would leave none for an activity that has two and still needs one.
@@ -224,6 +277,7 @@ class _Construction:
         slots, subjects = problem.of(Head.TIMEOUT)
         if len(subjects):
             legal, known = self._blank(len(subjects), len(TIMEOUTS))
+            legal[..., 1 : len(TIMEOUTS)] &= ~problem.human[subjects, plans.pool[:, subjects]][..., None]
             known[:, :, : len(TIMEOUTS), 0] = problem.scv[subjects][:, None] / 4
             known[:, :, : len(TIMEOUTS), 1] = plans.retries[:, subjects, None] / RETRIES
             plans.timeout[:, subjects] = self.ask(Head.TIMEOUT, slots, self._about(subjects), legal, known)
@@ -268,18 +322,28 @@ class _Construction:
         # Expected number of tries when each fails with probability f and r may be repeated: (1 − f^(r+1)) / (1 − f).
         tries = (1 - problem.failure ** (plans.retries + 1)) / (1 - problem.failure)
         self.tries = tries
-        time = problem.mean / speed * tries * problem.share
-        lost = problem.share * (1 - (1 - problem.knock_out) * (1 - problem.failure ** (plans.retries + 1)))
+        time = problem.mean / speed * tries * self.share
+        lost = self.share * (1 - (1 - problem.knock_out) * (1 - problem.failure ** (plans.retries + 1)))
         has = problem.members > 0
         return time @ has.T, 1 - np.minimum(lost @ has.T, 0.999)
+
+    def _needed(self) -> Ints:
+        # [plans, pools]: the fewest servers with whom all duties can be kept.
+        problem = self.problem
+        if not problem.fits:
+            return np.tile(problem.least, (self.count, 1))
+        pools = [tuple(row) for row in np.where(self.plans.kept, self.plans.pool, -1).tolist()]
+        known = {row: problem.duties.fewest(row) for row in dict.fromkeys(pools)}
+        return np.array([known[row] for row in pools])
 
     def _staff(self) -> None:
         # Decide on servers: the fewest that keep up with the work that remains after knock-outs, or more.
         problem, plans = self.problem, self.plans
+        plans.servers[:] = self._needed()
         slots, subjects = problem.of(Head.STAFFING)
         if not len(subjects):
             return
-        visits = problem.rate * problem.share * self.alive * self.tries * plans.kept
+        visits = problem.rate * self.share * self.alive * self.tries * plans.kept
         work = visits * problem.mean
         load = np.zeros((self.count, len(problem.pool_names)))
         spread, cores = np.zeros_like(load), np.zeros_like(load)
@@ -289,9 +353,13 @@ class _Construction:
             spread[:, pool] = (mine * problem.scv).sum(1) / np.maximum(mine.sum(1), 1e-300)
             cores[:, pool] = problem.machine[pool] * (mine * problem.cpu).sum(1) / np.maximum(mine.sum(1), 1e-300) / 4
         load, spread = load[:, subjects], spread[:, subjects]
-        least, most = problem.least[subjects], problem.most[subjects]
+        least, most = plans.servers[:, subjects], problem.most[subjects]
         # Strictly more servers than the offered load (in Erlang): at utilisation 1 a queue grows without bound.
-        fewest = np.clip(np.floor(load * 1.0000001).astype(np.int64) + 1, least, most)
+        enough = np.floor(load * 1.0000001).astype(np.int64) + 1
+        for place, pool in enumerate(subjects.tolist()):
+            if pool in problem.present:
+                enough[:, place] = (load[:, place, None] * 1.0000001 >= problem.present[pool]).sum(1)
+        fewest = np.clip(enough, least, most)
         extra = np.array(EXTRA_SERVERS)
         servers = fewest[..., None] + extra
         legal = servers <= most[:, None]

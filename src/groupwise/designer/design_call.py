@@ -1,18 +1,20 @@
 """One design call from a requirements file: the options, the call itself, and a report of what it found."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from groupwise.designer.explanation import Baseline, Explanation, ParetoRow, baseline_of, explain, one_line, pareto_rows
-from groupwise.designer.familiarity import details, notes, search_settings
-from groupwise.designer.memory import open_memory
-from groupwise.designer.outcome import ConvergenceReading, DesignOutcome, Generation, convergence_table
+from groupwise.designer.familiarity import details, notes
+from groupwise.designer.generations import Candidate
+from groupwise.designer.memory import MEMORY_FILE, open_memory
 from groupwise.designer.pipeline import Designer, DesignSession
 from groupwise.designer.policy import PRETRAINED, GraphPolicy, load_policy, save_policy
-from groupwise.designer.tasks import score_design
+from groupwise.designer.results.explanation import Explanation, ParetoRow, explain, one_line, pareto_rows
+from groupwise.designer.results.outcome import ConvergenceReading, DesignOutcome, Generation, convergence_table
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.feasibility import insist_feasible
@@ -29,12 +31,18 @@ class DesignOptions:
     """The options of a design call; `memory` and `policy` are files."""
 
     requirements: Path
-    evaluations: int = 32
+    evaluations: int | None = None
     learn: bool = False
     memory: Path | None = None
     policy: Path | None = None
     seed: int = 0
     check: bool = False
+
+    @property
+    def kept(self) -> Path | None:
+        """The memory: the file given, or the one that `groupwise feedback` writes to, if it is here."""
+        here = Path(MEMORY_FILE)
+        return self.memory or (here if here.is_file() else None)
 
     @property
     def learned(self) -> Path:
@@ -53,7 +61,7 @@ class DesignOptions:
 class DesignReport:
     """What a call found: the outcome, its explanation, notes for the user, and the file of learned weights.
 
-    `details` explain the notes further, for `--debug`.
+    `details` explain the notes further, for `--debug`; `choice` is the row of the Pareto table that it is about.
     """
 
     requirements: Requirements
@@ -62,18 +70,32 @@ class DesignReport:
     notes: tuple[str, ...]
     details: tuple[str, ...] = ()
     learned: Path | None = None
+    choice: int = 1
+
+    @property
+    def chosen(self) -> Candidate:
+        return self.outcome.pareto[self.choice - 1] if self.outcome.pareto else self.outcome.best
 
     @property
     def design(self) -> Design:
-        return self.outcome.best.design
+        return self.chosen.design
 
     @property
     def score(self) -> DesignScore:
-        assert self.outcome.best.score is not None
-        return self.outcome.best.score
+        assert self.chosen.score is not None
+        return self.chosen.score
+
+    def choosing(self, number: int) -> DesignReport:
+        """The same report about another row of the Pareto table."""
+        rows = len(self.outcome.pareto)
+        if not 1 <= number <= max(rows, 1):
+            hint = f"Choose a number from 1 to {rows}." if rows > 1 else "There is only one."
+            raise ConfigError(f"--choose {number}: the table has {rows} designs", hint=hint, field="choose")
+        report = replace(self, choice=number)
+        return replace(report, explanation=explain(self.outcome, report.chosen))
 
     def rows(self) -> list[ParetoRow]:
-        return pareto_rows(self.outcome.pareto, self.outcome.best)
+        return pareto_rows(self.outcome)
 
     def convergence(self) -> tuple[ConvergenceReading, ...]:
         return convergence_table(self.outcome.generations, self.outcome.hit_rate)
@@ -87,6 +109,7 @@ class DesignReport:
             "servers": dict(self.design.servers),
             "evaluations": outcome.evaluations,
             "stages": dict(outcome.stages),
+            "simulation": outcome.simulation,
             "pareto": [asdict(row) for row in self.rows()],
             "generations": [asdict(generation) for generation in outcome.generations],
             "convergence": {one.target.name: one.value for one in self.convergence()},
@@ -101,19 +124,17 @@ def design_for(options: DesignOptions, watch: Watch, stop: Stop) -> DesignReport
     requirements = read_requirements(options.requirements)
     insist_feasible(requirements)
     policy = load_policy(options.weights)
-    memory = open_memory(options.memory) if options.memory is not None else None
+    memory = open_memory(options.kept) if options.kept is not None else None
     with (
         memory or nullcontext(),
-        Designer(policy, memory, search_settings, learn=options.learn, seed=options.seed) as designer,
+        Designer(policy, memory, learn=options.learn, seed=options.seed) as designer,
     ):
-        session = designer.begin(requirements)
-        start = baseline_of(session.prepared, options.requirements.parent)
-        report = search(session, start, options.evaluations, watch, stop, check=options.check)
+        session = designer.begin(requirements, options.requirements.parent)
+        report = search(session, options.evaluations, watch, stop, check=options.check)
         notices = memory.notices if memory is not None else ()
     problem = session.prepared.problem
     return replace(
         report,
-        requirements=requirements,
         notes=(*report.notes, *notices, *notes(problem)),
         details=details(problem),
         learned=_save_learned(options, policy) if options.learn else None,
@@ -122,15 +143,14 @@ def design_for(options: DesignOptions, watch: Watch, stop: Stop) -> DesignReport
 
 def search(
     session: DesignSession,
-    start: Baseline,
-    evaluations: int,
+    evaluations: int | None = None,
     watch: Watch = lambda generation: None,
     stop: Stop = lambda: False,
     *,
     check: bool = False,
 ) -> DesignReport:
-    """Run a session and compare its best design with a baseline; with `check` the best is simulated as well."""
-    for _ in session.run(evaluations):
+    """Run a session and compare its best design with the baseline; `check` compares its prediction as well."""
+    for _ in session.search(evaluations):
         watch(session.history[-1])
         if stop():
             session.notes.append(f"Interrupted: this is the best of {session.evaluations} designs.")
@@ -138,12 +158,7 @@ def search(
     if check:
         session.check()
     outcome = session.outcome()
-    before = score_design(session.prepared, start.design, session.designer.seed)
-    said = [*start.notes, *outcome.notes]
-    if before.total > outcome.best.total:
-        said.append(f"The starting design scores higher than every design found; try --evaluations {4 * evaluations}.")
-    explanation = explain(start, before, outcome.best, session.requirements)
-    return DesignReport(session.requirements, outcome, explanation, tuple(said))
+    return DesignReport(session.requirements, outcome, explain(outcome), outcome.notes)
 
 
 def _save_learned(options: DesignOptions, policy: GraphPolicy) -> Path:

@@ -2,11 +2,12 @@
 
 The first generation consists of the policy's likeliest design and samples. Later generations edit the winners of
 tournaments: some decisions are taken again, by the policy or at random. Elites are never lost, so the best score never
-falls. Where requirements differ from the policy's training data, heuristic designs are tried as well.
+falls. The widest designs are always looked at; where requirements differ from the policy's training data, other
+heuristics are tried as well.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from groupwise.designer.construction import construct
 from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.familiarity import training_distance
-from groupwise.designer.heuristics import Heuristic, HeuristicQueue, heuristic_keys, plans_of
+from groupwise.designer.heuristics import Heuristic, HeuristicQueue, heuristic_plans
 from groupwise.designer.plans import Plans
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import HEADS, Bools, DesignProblem, Floats, Head, Ints
@@ -56,7 +57,7 @@ def pareto_front(values: npt.NDArray[np.float64]) -> list[int]:
 PATIENCE = 0.5
 
 
-Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule"]
+Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule", "start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,22 @@ class Candidate:
     # The same for equal designs of one call.
     key: int
     score: DesignScore | None = None
+    # Whether only the rules make anything wait in it, not stages and lanes.
+    widest: bool = False
 
     @property
     def total(self) -> float:
         return self.score.total if self.score is not None else float("-inf")
+
+    @property
+    def standing(self) -> float:
+        """What candidates are compared by: the total; below 0 if a rule is broken, and lower the slower it is.
+
+        So a search whose designs all miss the deadline still goes towards it.
+        """
+        if self.score is None or not self.score.broken:
+            return self.total
+        return -2.0 if self.score.performance is None else 1 / (1 + self.score.performance.cycle_time) - 1
 
 
 class EditStatistics:
@@ -110,7 +123,7 @@ class EditStatistics:
     def remember(self, children: Sequence[Candidate], parents: Sequence[Candidate], again: Bools) -> None:
         """Note what was edited, until the children are evaluated."""
         for child, parent, decisions in zip(children, parents, again, strict=True):
-            self.waiting.setdefault(child.key, (parent.total, decisions))
+            self.waiting.setdefault(child.key, (parent.standing, decisions))
 
     def learn(self, judged: Sequence[Candidate]) -> None:
         for candidate in judged:
@@ -119,7 +132,7 @@ class EditStatistics:
                 before, decisions = known
                 kinds = np.unique(self.heads[decisions])
                 self.tried[kinds] += 1
-                self.better[kinds] += candidate.total > before
+                self.better[kinds] += candidate.standing > before
 
 
 FAMILIES = {
@@ -170,7 +183,9 @@ FRESH = 0.05
 # The first samples of a generation, drawn without exploration unless nothing new came up.
 SMALL = 8
 # Heuristic candidates of the first generation, and of later ones while heuristics beat samples.
-RULED, RULED_LATER = 3, 2
+RULED, RULED_LATER = 5, 2
+# How many of the best designs are also tried with everything in parallel that may be.
+TWINS = 3
 # The share of edits that are decided uniformly at random.
 CHANCE = 0.3
 # The temperature of the policy in edits; it is 1 in samples.
@@ -206,7 +221,7 @@ class Generations:
         self._view: PolicyView | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
-        self.heuristics = HeuristicQueue() if training_distance(prepared.problem).unfamiliar else None
+        self.heuristics = HeuristicQueue(familiar=not training_distance(prepared.problem).unfamiliar)
         # The heuristics that were followed, by the key of the design they led to.
         self.ruled: dict[int, Heuristic] = {}
         # The best score of a sample from the policy.
@@ -235,7 +250,7 @@ class Generations:
             if self.parents:
                 found += self._new(self._later(left, attempt))
             else:
-                ruled = self._ruled(self.heuristics, min(RULED, left - 1)) if attempt == 0 and self.heuristics else []
+                ruled = self._ruled(self.heuristics, min(RULED, left - 1)) if attempt == 0 else []
                 found += self._new(self._sampled(left - len(ruled), attempt) + ruled)
         return found
 
@@ -244,11 +259,11 @@ class Generations:
         chooser = PolicyChooser(self.view, self.rng, GUIDED, guide=Preferences(preferences))
         return self._made(construct(self.prepared.problem, chooser, len(preferences), self.record), "memory")
 
-    def follow(self, choices: Ints, unit_order: Ints) -> list[Candidate]:
+    def follow(self, choices: Ints, unit_order: Ints, widest: Bools) -> list[Candidate]:
         """Plans of earlier calls again; the policy decides what is no longer legal."""
         parents = Parents(choices, unit_order, np.zeros(choices.shape, np.bool_))
         retake = Retake(self.prepared.problem, parents, PolicyChooser(self.view, self.rng))
-        return self._made(construct(self.prepared.problem, retake, len(choices), self.record), "memory")
+        return self._made(construct(self.prepared.problem, retake, len(choices), self.record, widest), "memory")
 
     def _made(self, plans: Plans, origin: Origin) -> list[Candidate]:
         # Candidates not sampled from the policy: they have no log-probability and stay out of the gradient.
@@ -273,13 +288,13 @@ class Generations:
         self.number += 1
         self.edits.learn(judged)
         for candidate in judged:
-            if self.heuristics is not None and candidate.origin == "rule":
-                self.heuristics.learn(self.ruled[candidate.key], candidate.total)
+            if candidate.origin == "rule":
+                self.heuristics.learn(self.ruled[candidate.key], candidate.standing)
             elif candidate.origin in ("likeliest", "sample"):
-                self.drawn = max(self.drawn, candidate.total)
+                self.drawn = max(self.drawn, candidate.standing)
         self.scores |= {candidate.key: candidate.score for candidate in judged if candidate.score is not None}
         everyone = [*self.parents, *judged]
-        totals = np.array([candidate.total for candidate in everyone])
+        totals = np.array([candidate.standing for candidate in everyone])
         kept = elites(totals, max(1, round(self.settings.elite_percentage * self.settings.batch_size)))
         chosen = tournament(totals, self.settings.batch_size // 4, self.settings.tournament_size, self.rng)
         self.parents = [everyone[number] for number in dict.fromkeys([*kept, *chosen])]
@@ -293,16 +308,17 @@ class Generations:
 
     @property
     def best(self) -> Candidate:
-        return max(self.parents, key=lambda candidate: candidate.total)
+        return max(self.parents, key=lambda candidate: candidate.standing)
 
     def _ruled(self, queue: HeuristicQueue, most: int) -> list[Candidate]:
         # Candidates of the next heuristics that lead to new designs, at most that many.
         problem, found = self.prepared.problem, list[Candidate]()
         while len(found) < most and (rules := queue.next(most - len(found))):
-            keys = np.array([heuristic_keys(problem, one) for one in rules])
-            for candidate, rule in zip(self._made(plans_of(problem, keys, self.record), "rule"), rules, strict=True):
+            for candidate, rule in zip(
+                self._made(heuristic_plans(problem, rules, self.record), "rule"), rules, strict=True
+            ):
                 if candidate.key in self.scores:
-                    queue.learn(rule, self.scores[candidate.key].total)
+                    queue.learn(rule, replace(candidate, score=self.scores[candidate.key]).standing)
                 elif candidate.key not in self.proposed and candidate.key not in self.ruled:
                     self.ruled[candidate.key] = rule
                     found.append(candidate)
@@ -318,12 +334,30 @@ class Generations:
 
     def _later(self, count: int, attempt: int) -> list[Candidate]:
         # Edits of parents, higher ranks more often, and a few fresh samples.
-        queue = self.heuristics if attempt == 0 else None
-        found = self._ruled(queue, min(RULED_LATER, count - 1)) if queue and queue.total >= self.drawn else []
+        ruled = attempt == 0 and self.heuristics.total >= self.drawn
+        found = self._ruled(self.heuristics, min(RULED_LATER, count - 1)) if ruled else []
+        found += self._twins(min(TWINS, count - 1 - len(found))) if attempt == 0 else []
         count -= len(found)
         fresh = round(count * FRESH)
         found += self._drawn(fresh, self._epsilon(fresh), np.zeros(fresh, np.bool_)) if fresh else []
         return found + self._edited(count - fresh, attempt)
+
+    def _twins(self, most: int) -> list[Candidate]:
+        # The best designs with everything in parallel that rules and data allow, staff and all else as they are.
+        parents = [one for one in sorted(self.parents, key=lambda one: -one.standing) if not one.widest][:most]
+        if not parents:
+            return []
+        choices, order = (np.stack([getattr(one, name) for one in parents]) for name in ("choices", "unit_order"))
+        retake = Retake(
+            self.prepared.problem,
+            Parents(choices, order, np.zeros(choices.shape, np.bool_)),
+            PolicyChooser(self.view, self.rng),
+        )
+        widest = np.ones(len(parents), np.bool_)
+        plans = construct(self.prepared.problem, retake, len(parents), self.record, widest)
+        found = self._candidates(plans, ["edit"] * len(parents), retake.logp.sum(1))
+        self._keep(DesignDraft(plans, tuple(found)))
+        return found
 
     def _epsilon(self, count: int) -> np.ndarray:
         exploring = round(self.settings.exploration_share * count)
@@ -343,7 +377,7 @@ class Generations:
     def _edited(self, count: int, attempt: int) -> list[Candidate]:
         if not count:
             return []
-        ranked = sorted(self.parents, key=lambda candidate: -candidate.total)
+        ranked = sorted(self.parents, key=lambda candidate: -candidate.standing)
         weights = 0.7 ** np.arange(len(ranked))  # each rank is chosen 0.7 times as often as the one above
         picked = self.rng.choice(len(ranked), count, p=weights / weights.sum())
         parents = [ranked[number] for number in picked]
@@ -356,7 +390,10 @@ class Generations:
             PolicyChooser(self.view, self.rng, epsilon, temperature=WARMTH),
             other=True,
         )
-        plans = construct(self.prepared.problem, retake, count, self.record)
+        problem = self.prepared.problem
+        moved = again[:, problem.rounds : problem.staffing].any(1)
+        widest = np.array([parent.widest for parent in parents]) & ~moved
+        plans = construct(problem, retake, count, self.record, widest)
         found = self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
         self.edits.remember(found, parents, again)
         self._keep(DesignDraft(plans, tuple(found)))
@@ -367,5 +404,7 @@ class Generations:
         for row, design in enumerate(self.prepared.drafter(plans)):
             decided = plans.choices[row], plans.unit_order[row], plans.free[row]
             key = self.keys.setdefault(design, len(self.keys))
-            found.append(Candidate(design, origins[row], float(logp[row]), self.number, *decided, key))
+            widest = bool(plans.widest[row])
+            made = Candidate(design, origins[row], float(logp[row]), self.number, *decided, key, widest=widest)
+            found.append(made)
         return found

@@ -7,7 +7,7 @@ next and where it is placed belong to the unit, not to the turn: changing one ke
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +71,8 @@ class Heuristic:
 
     order    "knock-outs" by rejection probability over time (van der Aalst 2001), "longest" remaining work first, or
              "shortest" activity first
-    place    in sequence; in parallel where allowed; knock-outs in sequence, the rest in parallel; or spread over lanes
+    place    in sequence; in parallel where allowed; knock-outs in sequence, the rest in parallel; spread over lanes; or
+             the widest design, in which nothing waits for anything but what rules and data demand
     pool     the cheapest with room, the fastest with room, or even load
     spare    how far above the fewest servers that keep up: the key of every staffing decision
     retries  where an attempt can fail
@@ -88,13 +89,21 @@ class Heuristic:
 
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     "order": ("knock-outs", "longest", "shortest"),
-    "place": ("sequence", "parallel", "knock-outs first", "spread"),
+    "place": ("sequence", "parallel", "knock-outs first", "spread", "widest"),
     "pool": ("cheap", "fast", "even"),
     "spare": (0.0, 0.12, 0.25, 0.4),
     "retries": (0, 1, 3),
     "apart": (False, True),
 }
-HEURISTICS = tuple(itertools.starmap(Heuristic, itertools.product(*CHOICES.values())))
+# The widest ones last: the numbers of the others are those of the portfolio.
+HEURISTICS = tuple(
+    sorted(itertools.starmap(Heuristic, itertools.product(*CHOICES.values())), key=lambda rule: rule.place == "widest")
+)
+# Parallel designs that are always looked at: little staff at the cheapest pools, and more of the fastest.
+WIDEST = (
+    Heuristic("longest", "widest", "cheap", 0.12, 1, False),
+    Heuristic("longest", "widest", "fast", 0.25, 1, False),
+)
 # The load up to which a pool has room.
 ROOM = 0.8
 
@@ -106,17 +115,22 @@ def neighbours(rule: Heuristic) -> Iterator[Heuristic]:
 
 
 class HeuristicQueue:
-    """Which heuristic to try next: first the portfolio, then the neighbours of the best so far."""
+    """Which heuristic to try next: first the widest and the portfolio, then the neighbours of the best so far.
 
-    def __init__(self) -> None:
-        self.untried = [HEURISTICS[number] for number in PORTFOLIO[:FIRST]]
+    Where the policy is familiar with requirements, only one of the widest is tried.
+    """
+
+    def __init__(self, familiar: bool = False) -> None:
+        self.familiar = familiar
+        portfolio = [HEURISTICS[number] for number in PORTFOLIO[:FIRST]]
+        self.untried = [WIDEST[0]] if familiar else [*WIDEST, *portfolio]
         self.tried: set[Heuristic] = set(self.untried)
         self.best: Heuristic | None = None
         # The score of the best heuristic.
         self.total = float("-inf")
 
     def next(self, count: int) -> list[Heuristic]:
-        if len(self.untried) < count and self.best is not None:
+        if len(self.untried) < count and self.best is not None and not self.familiar:
             more = [rule for rule in neighbours(self.best) if rule not in self.tried]
             self.tried.update(more)
             self.untried += more
@@ -149,6 +163,13 @@ def heuristic_keys(problem: DesignProblem, rules: Heuristic) -> Floats:
     keys[rounds + units : rounds + 2 * units] = _places(problem, rules.place, order)
     keys[rounds + 2 * units :] = rules.spare
     return keys
+
+
+def heuristic_plans(problem: DesignProblem, rules: Sequence[Heuristic], record: bool = False) -> Plans:
+    """One plan for each heuristic."""
+    keys = np.clip([heuristic_keys(problem, rule) for rule in rules], 0.0, 1 - 1e-12)
+    widest = np.array([rule.place == "widest" for rule in rules])
+    return construct(problem, KeyChooser(problem, keys), len(rules), record, widest)
 
 
 def _pools(problem: DesignProblem, rule: str) -> list[int]:

@@ -19,10 +19,10 @@ from groupwise.designer.construction import construct
 from groupwise.designer.features import NUMBERS, features_of
 from groupwise.designer.generations import Candidate, Generations
 from groupwise.designer.memory import Recalls
-from groupwise.designer.outcome import GenerationMetrics, PolicyUpdateResult
 from groupwise.designer.plans import Plans
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import CANDIDATES, FEATURES, Bools, DesignProblem, Floats, Head, Ints, table_order
+from groupwise.designer.results.outcome import GenerationMetrics, PolicyUpdateResult
 from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, score_design
 from groupwise.errors import ConfigError

@@ -23,8 +23,8 @@ from groupwise.config import TrainingConfig
 from groupwise.config.sections import MemorySettings
 from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, features_of, situation
 from groupwise.designer.generations import Candidate, Generations
-from groupwise.designer.outcome import GenerationMetrics
 from groupwise.designer.problem import DesignProblem, table_order
+from groupwise.designer.results.outcome import GenerationMetrics
 from groupwise.designer.sampling import Preference, preference_of_decisions, preference_of_plan
 from groupwise.errors import RunError
 from groupwise.files import read_small, write_atomic
@@ -81,7 +81,8 @@ class Recollection:
         known = self.memory.contexts.get(self.key)
         if generations.number == 0 and known is not None and room:
             plan = known.last_performance
-            found += generations.follow(np.array([plan["choices"]]), np.array([plan["unit_order"]]))
+            plans = np.array([plan["choices"]]), np.array([plan["unit_order"]])
+            found += generations.follow(*plans, np.array([plan.get("widest", False)]))
         drawn = self.recall.draw(self.rng)[: room - len(found)]
         if drawn:
             made = generations.recall([pattern.instantiate(self.context) for pattern in drawn])
@@ -123,6 +124,7 @@ class Recollection:
             "score": candidate.total,
             "choices": candidate.choices.tolist(),
             "unit_order": candidate.unit_order.tolist(),
+            "widest": candidate.widest,
         }
         if known is not None and not better:
             plan = known.last_performance

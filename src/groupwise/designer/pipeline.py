@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,21 +22,24 @@ import numpy as np
 
 from groupwise.config.sections import ScoringSettings, TrainingSettings
 from groupwise.designer import prediction_correction as correction
+from groupwise.designer.baseline import baseline_of
 from groupwise.designer.declaration import GenerationSettings
+from groupwise.designer.familiarity import search_settings
+from groupwise.designer.finalists import choose_finalists, objectives
 from groupwise.designer.generations import Candidate, Generations, diversity_of, pareto_front
 from groupwise.designer.learning import Improvement, LearningPolicy
 from groupwise.designer.memory import Recollection
-from groupwise.designer.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import DesignProblem
-from groupwise.designer.tasks import PreparedRequirements, control_flow_of
+from groupwise.designer.results.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
+from groupwise.designer.tasks import PreparedRequirements, score_design
 from groupwise.errors import ConfigError
 from groupwise.memory import MemorySystem
 from groupwise.workflows.feasibility import contradictions, insist_feasible
 from groupwise.workflows.requirements import Requirements, Weights
 
-EVALUATIONS = 32
-GENERATION = GenerationSettings()
+# Evaluations: more are allowed while no design is legal and better than the one to start from.
+BUDGETS = (64, 128, 256, 512)
 STOPPING = TrainingSettings(early_stopping=True)
 
 
@@ -56,7 +60,7 @@ class Designer:
         self,
         policy: GraphPolicy,
         memory: MemorySystem | None = None,
-        settings: GenerationSettings | Callable[[DesignProblem], GenerationSettings] = GENERATION,
+        settings: GenerationSettings | Callable[[DesignProblem], GenerationSettings] = search_settings,
         *,
         scoring: ScoringSettings | None = None,
         stopping: TrainingSettings = STOPPING,
@@ -75,26 +79,26 @@ class Designer:
         generations: int | None = None,
         *,
         check: bool = False,
+        folder: Path | None = None,
     ) -> DesignOutcome:
-        """The best design found with that many evaluations; 32 if neither they nor generations are limited.
+        """The best design found with that many evaluations.
 
-        With `check` the best is simulated as well, and `DesignOutcome.analysis` says how good the prediction was.
+        By default 64, and more until the starting design is beaten (see `DesignSession.search`). With `check`,
+        `DesignOutcome.analysis` says how good the prediction of the best design was.
         """
-        session = self.begin(requirements)
-        if evaluations is None:
-            evaluations = generations * session.settings.batch_size if generations is not None else EVALUATIONS
-        if evaluations < 1:
-            said = f"{evaluations} evaluations are too few to design with"
-            raise ConfigError(said, hint="Allow at least 1.", field="evaluations")
-        for _ in session.run(evaluations, generations):
+        session = self.begin(requirements, folder)
+        for _ in session.search(evaluations, generations):
             pass
         if check:
             session.check()
         return session.outcome()
 
-    def begin(self, requirements: Requirements) -> DesignSession:
-        """A session: `run` it, or call its stages yourself (generate, evaluator.evaluate, policy.update, select)."""
-        return DesignSession(self, requirements)
+    def begin(self, requirements: Requirements, folder: Path | None = None) -> DesignSession:
+        """A session: `search`, or call its stages yourself (generate, evaluator.evaluate, policy.update, select).
+
+        The starting design that the requirements name is a file relative to `folder`.
+        """
+        return DesignSession(self, requirements, folder)
 
     def close(self) -> None:
         if self.improvement is not None:
@@ -115,7 +119,7 @@ class DesignSession:
     The requirements are turned into a `DesignProblem` once; everything that needs it takes `prepared` from here.
     """
 
-    def __init__(self, designer: Designer, requirements: Requirements) -> None:
+    def __init__(self, designer: Designer, requirements: Requirements, folder: Path | None = None) -> None:
         self.designer = designer
         self.correction = correction.Correction()
         self.analysis: correction.ErrorAnalysis | None = None
@@ -135,8 +139,27 @@ class DesignSession:
             memory = designer.memory
             self.memory = Recollection(memory, self.prepared.problem, designer.seed) if memory is not None else None
             self.evaluator = CandidateEvaluator(self.prepared, designer.seed)
+            self.start = baseline_of(self.prepared, folder)
+            self.notes += self.start.notes
             learns = designer.improvement
             self.policy: LearningPolicy | None = learns.begin(self.generations) if learns is not None else None
+
+    def search(self, evaluations: int | None = None, generations: int | None = None) -> Iterator[GenerationMetrics]:
+        """Generation after generation, with so many evaluations, or with more and more until the start is beaten."""
+        if evaluations is not None and evaluations < 1:
+            said = f"{evaluations} evaluations are too few to design with"
+            raise ConfigError(said, hint="Allow at least 1.", field="evaluations")
+        if evaluations is None and generations is not None:
+            evaluations = generations * self.settings.batch_size
+        if evaluations is not None:
+            yield from self.run(evaluations, generations)
+            return
+        before = score_design(self.prepared, self.start.design, self.designer.seed)
+        for budget in BUDGETS:
+            yield from self.run(budget)
+            best = self.generations.best.score
+            if best is not None and not best.broken and best.total > before.total:
+                return
 
     def run(self, evaluations: int, generations: int | None = None) -> Iterator[GenerationMetrics]:
         """The search loop: one generation after another, until a limit is reached or nothing new can be proposed."""
@@ -179,7 +202,7 @@ class DesignSession:
             self.generations.absorb(judged)
             # Pareto-optimal in cycle time, cost and control-flow complexity; none that breaks a rule.
             able = [one for one in (*self.front, *judged) if one.score is not None and not one.score.broken]
-            values = np.array([_objectives(one) for one in able])
+            values = np.array([objectives(one) for one in able])
             self.front = [able[number] for number in pareto_front(values)] if able else []
             self.evaluations += len(judged)
             self.history.append(self._summary(metrics, judged))
@@ -192,14 +215,18 @@ class DesignSession:
     def outcome(self) -> DesignOutcome:
         if not self.history:
             raise ConfigError(f"{self.requirements.name}: nothing was designed", hint="Allow at least 1 evaluation.")
-        with self._stage("selection"):
-            front = sorted(self.front, key=lambda candidate: -candidate.total)
+        began = time.perf_counter()
+        found = {one.key: one for one in (*self.front, *self.generations.parents)}
+        final = choose_finalists(self.prepared, list(found.values()), self.start)
         return DesignOutcome(
             requirements=self.requirements,
-            best=self.generations.best,
-            pareto=tuple(front),
+            best=final.best,
+            pareto=final.front,
+            start=self.start,
+            start_score=final.start,
             generations=tuple(self.history),
             stages=dict(self.stages),
+            simulation=time.perf_counter() - began,
             evaluations=self.evaluations,
             analysis=self.analysis,
             hit_rate=self.designer.memory.hit_rate if self.designer.memory is not None else None,
@@ -291,10 +318,3 @@ def _weights(scoring: ScoringSettings | None) -> Weights | None:
         maintainability=scoring.maintainability_weight,
         resources=scoring.resource_weight,
     )
-
-
-def _objectives(candidate: Candidate) -> tuple[float, float, float]:
-    score = candidate.score
-    assert score is not None
-    assert score.performance is not None
-    return score.performance.cycle_time, score.performance.cost, control_flow_of(score)

@@ -35,8 +35,9 @@ class Plans:
     """What was decided, one row per plan.
 
     `choices` and `free` are [plans, slots]; `free` marks slots with more than one legal candidate. `kept` to `priority`
-    are per activity or pool. `unit_order` lists units in the order they were placed (−1: none left), `stage` and `lane`
-    say where (−1: nowhere). `seen` [plans, slots, candidates, FEATURES] and `legal` are recorded for learning.
+    are per activity or pool. `unit_order` lists units in the order they were placed (−1: none left), `region`, `stage`
+    and `lane` say where (−1: nowhere). `reach` is the share of cases that come to each region. `seen` [plans, slots,
+    candidates, FEATURES] and `legal` are recorded for learning.
     """
 
     problem: DesignProblem
@@ -51,12 +52,16 @@ class Plans:
     discipline: Ints
     priority: Ints
     unit_order: Ints
+    region: Ints
     stage: Ints
     lane: Ints
     servers: Ints
+    reach: Floats
     seen: Floats | None = None
     legal: Bools | None = None
     together: dict[int, Bools] = field(default_factory=dict)
+    # Designs that ignore stages and lanes: nothing waits for anything but what it has to wait for.
+    widest: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     def __len__(self) -> int:
         return len(self.choices)
@@ -78,7 +83,8 @@ class Made(Protocol):
 class Ordering:
     """Takes turns: which unit comes next, then where it is placed in the open stage.
 
-    A stage is a set of parallel lanes and a lane a sequence of units. Waiting for all lanes closes the stage.
+    A stage is a set of parallel lanes and a lane a sequence of units. Waiting for all lanes closes the stage. One
+    region is completed before the next, those inside a unit after the region of the unit.
     """
 
     def __init__(self, made: Made) -> None:
@@ -86,10 +92,14 @@ class Ordering:
         count, units = made.count, len(made.problem.units)
         self.time, self.passes = made.times()
         self.scale = np.maximum((self.time * self.plans.active).sum(1) / np.maximum(self.plans.active.sum(1), 1), 1e-12)
-        before = self.problem.unit_before
+        before, turns = self.problem.unit_before, self.problem.turn_before
         # [plans, units]: predecessors of each unit that are not placed yet; a unit is ready at 0.
-        self.waits_for: Ints = self.plans.active.astype(np.int64) @ before.astype(np.int64)
+        self.waits_for = np.zeros((count, units), np.int64)
+        for region in range(len(self.problem.regions)):
+            here = self.plans.region == region
+            self.waits_for += ((here & self.plans.active).astype(np.int64) @ turns.astype(np.int64)) * here
         self.left = self.plans.active.copy()
+        self.region = np.zeros(count, np.int64)  # the region of which units are placed
         # Units in closed stages: whatever comes next is after them anyway.
         self.earlier = np.zeros((count, units), np.bool_)
         self.lane_time = np.zeros((count, LANES))
@@ -97,7 +107,9 @@ class Ordering:
         self.lane_pool = np.full((count, LANES), -1)
         self.lanes = np.zeros(count, np.int64)
         self.stage = np.zeros(count, np.int64)
-        self.arrives = np.ones(count)  # share of cases that reach the open stage
+        # The share of cases that reach the open stage, and each unit: of those that come to the region.
+        self.arrives = np.ones(count)
+        self.reached = np.ones((count, units))
         self.last = np.full(count, -1)
         self.total = np.maximum(self.plans.active.sum(1), 1)
         first = np.array([acts[0] for acts in self.problem.units])
@@ -111,13 +123,27 @@ class Ordering:
         for turn in range(self.problem.most_units):
             slot = self.problem.rounds + 2 * turn
             going: Bools = np.asarray(self.left.any(1))
+            if len(self.problem.regions) > 1:
+                self._enter(going)
             unit = self._next(slot)
             self._place(slot + 1, unit, going)
             self.plans.unit_order[:, turn] = np.where(going, unit, -1)
 
+    def _enter(self, going: Bools) -> None:
+        # Start the next region of every plan that has completed one.
+        region = np.where(self.left, self.plans.region, len(self.problem.regions)).min(1)
+        new = going & (region != self.region)
+        self._close(new)
+        self.region = np.where(going, region, self.region)
+        self.stage[new] = 0
+        for plan in np.flatnonzero(new).tolist():
+            owner = self.problem.regions[self.region[plan]].unit
+            self.arrives[plan] = self.reached[plan, owner]
+            self.last[plan] = -1
+
     def _next(self, slot: int) -> Ints:
         # Choose the next unit of each plan among those whose predecessors are all placed.
-        ready = self.left & (self.waits_for == 0)
+        ready = self.left & (self.waits_for == 0) & (self.plans.region == self.region[:, None])
         legal = ready.copy()
         legal[~ready.any(1), 0] = True  # a plan that is complete still needs some legal candidate
         count, units = ready.shape
@@ -205,6 +231,7 @@ class Ordering:
         plans.stage[rows, unit] = self.stage[rows]
         plans.lane[rows, unit] = lane
         alive = self.arrives[rows] * self.lane_passes[rows, lane]
+        self.reached[rows, unit] = alive
         has = problem.members[unit] > 0
         self.made.alive[rows] = np.where(has, alive[:, None], self.made.alive[rows])
         self.lane_time[rows, lane] += self.time[rows, unit]
@@ -212,4 +239,5 @@ class Ordering:
         self.lane_pool[rows, lane] = self.pool[rows, unit]
         self.lanes[rows] = np.maximum(self.lanes[rows], lane + 1)
         self.left[rows, unit] = False
-        self.waits_for[rows] -= problem.unit_before[unit]
+        together = plans.region[rows] == plans.region[rows, unit][:, None]
+        self.waits_for[rows] -= problem.turn_before[unit] & together

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from groupwise.designer.features import features_of, situation
 from groupwise.designer.problem import DesignProblem
-from groupwise.designer.tasks import tier_of
 from groupwise.errors import ConfigError
 from groupwise.memory import MemorySystem
 from groupwise.workflows.blocks import Design
@@ -166,7 +165,7 @@ class MeasuredPerformance:
 
 def predict(design: Design, requirements: Requirements, correction: Correction | None = None) -> Performance:
     known = correction or Correction()
-    found = evaluate(design, known.applied(requirements), tier_of(requirements), cases=CASES)
+    found = evaluate(design, known.applied(requirements), cases=CASES)
     return replace(found, cycle_time=found.cycle_time * known.formulas)
 
 

@@ -1,22 +1,26 @@
 """The design problem as arrays: the twelve kinds of decision, which of them the requirements ask for, what is legal.
 
-A *unit* is what gets placed as one piece: an activity, or all options of a branch as a single choice. A branch whose
-options do not exclude each other can also be split, so its options are units too; a plan uses either the choice or the
-separate options.
+A *unit* is what gets placed as one piece (see `structure`). A branch whose options do not exclude each other can also
+be split, so its options are units too; a plan uses either the choice or the separate options.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from groupwise.workflows.feasibility import best_cycle_time
-from groupwise.workflows.partial_orders import closure, find_ring
+from groupwise.designer.structure.duties import DutyRoster
+from groupwise.designer.structure.items import without_rings
+from groupwise.designer.structure.layout import LayoutBuilder, RegionLayout, Unit
+from groupwise.workflows.case_flow import CaseFlow, order_of
+from groupwise.workflows.duties import hours, is_human, members
+from groupwise.workflows.lower_bounds import best_cycle_time
+from groupwise.workflows.partial_orders import closure
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.rules import needs
-from groupwise.workflows.scoring.measures import is_described, verb_and_object
+from groupwise.workflows.scoring.measures import described, verb_and_object
 
 Family: TypeAlias = Literal["structural", "temporal", "resource"]
 
@@ -108,6 +112,7 @@ class DesignProblem:
         self._read_activities()
         self._read_pools()
         self._read_order()
+        self._read_duties()
         self._make_units()
         self._make_slots()
 
@@ -126,7 +131,8 @@ class DesignProblem:
         self.share = np.array([needed.get(name, 1.0) for name in self.names])
         # Whether an activity is optional.
         self.free = np.array([name not in needed for name in self.names])
-        self.described = np.array([is_described(one) for one in asked])
+        documented = described(self.requirements.activities)
+        self.described = np.array([name in documented for name in self.names])
         self.well_named = np.array([verb_and_object(name) for name in self.names])
 
     def _read_pools(self) -> None:
@@ -156,45 +162,150 @@ class DesignProblem:
             self.apart_from[self.number[one]].append(self.number[other])
             self.apart_from[self.number[other]].append(self.number[one])
 
+        # [activities, pools and a last column for no pool]: whether people would do the activity there.
+        self.human = np.ones((len(self.names), len(each) + 1), np.bool_)
+        for activity, name in enumerate(self.names):
+            for pool in self.eligible[activity] or (-1,):
+                named = self.pool_names[pool] if pool >= 0 else None
+                self.human[activity, pool] = is_human(self.requirements, name, named)
+
     def _read_order(self) -> None:
         count = len(self.names)
-        edges = frozenset((self.number[a], self.number[b]) for a, b in self.requirements.rules.precedes)
-        later = closure(count, edges)  # bit b of later[a]: a comes before b, directly or through others
+        edges = frozenset((self.number[a], self.number[b]) for a, b in order_of(self.requirements))
+        later = closure(
+            count, without_rings(count, edges)
+        )  # bit b of later[a]: a comes before b, directly or through others
         self.before = np.array([[later[a] >> b & 1 for b in range(count)] for a in range(count)], np.bool_)
         self.before = self.before.reshape(count, count)
         self.excludes = np.zeros((count, count), np.bool_)
-        for one, other in self.requirements.rules.excludes:
+        rules = self.requirements.rules
+        for one, other in (*rules.excludes, *rules.not_coexist):
             a, b = self.number[one], self.number[other]
             self.excludes[a, b] = self.excludes[b, a] = True
+        asked = [(self.number[a], self.number[b]) for a, b in (*rules.coexist, *rules.response, *rules.chain)]
+        asked += [(self.number[b], self.number[a]) for a, b in rules.coexist]
+        # [activities, activities]: what has to be in a design that has an activity, itself included.
+        self.asks = np.eye(count, dtype=np.bool_)
+        for a, b in asked * len(asked):
+            self.asks[:, b] |= self.asks[:, a]
+
+    def _read_duties(self) -> None:
+        required = self.requirements
+        self.duties = DutyRoster(required, self.before)
+        watched = {a for a in self.duties.watched if len(self.eligible[a]) > 0}
+        # By activity: its pools in which nobody has the skills.
+        self.unable = {a: [p for p in self.eligible[a] if not self.duties.able(a, p)] for a in watched}
+        # [pools, pools] for two activities with a duty between them: which pools may do them.
+        self.fits: dict[int, dict[int, Bools]] = {a: {} for a in watched}
+        for a in watched:
+            for b in {*self.duties.apart.get(a, ()), *self.duties.bound.get(a, ())} & watched:
+                table = np.zeros((len(self.pool_names), len(self.pool_names)), np.bool_)
+                for p in self.eligible[a]:
+                    table[p, list(self.eligible[b])] = [self.duties.fits(a, p, b, q) for q in self.eligible[b]]
+                self.fits[a][b] = table
+        # By pool with named people: the hours of the first 0, 1, 2 … of them, as a share of the pool's own hours.
+        self.present: dict[int, Floats] = {}
+        for pool, (name, share) in enumerate(zip(required.pools, self.open, strict=True)):
+            if named := members(required, name):
+                own = [hours(required, name, person) / 168 / share for person in named.values()]
+                self.present[pool] = np.cumsum([0.0, *own])
 
     def _make_units(self) -> None:
-        # Number the units: single activities first, then those that branches can become.
-        self.forks: list[Fork] = []
         groups = self._branches()
-        in_fork = {option for options in groups for option in options}
-        units: list[tuple[int, ...]] = [(a,) for a in range(len(self.names)) if a not in in_fork]
-        broken = self._rings(groups)
-        for number, options in enumerate(groups):
-            acts = tuple(options)
-            inside = self.excludes[np.ix_(acts, acts)].any()
-            together = -1
-            apart: tuple[int, ...] = ()
-            if number not in broken or inside:
-                together = len(units)
-                units.append(acts)
-            if len(acts) > 1 and not inside:
-                apart = tuple(range(len(units), len(units) + len(acts)))
-                units += [(a,) for a in acts]
-            self.forks.append(Fork(acts, tuple(options.values()), together, apart))
-        self.units = units
-        self.most_units = len(self.names) - len(in_fork) + sum(max(1, len(fork.apart)) for fork in self.forks)
-        self.members = np.zeros((len(units), len(self.names)))
-        for unit, acts in enumerate(units):
+        whole = {n for n, options in enumerate(groups) if self.excludes[np.ix_(list(options), list(options))].any()}
+        work = (self.mean * self.share).tolist()
+        layout = LayoutBuilder(self.requirements, [list(options) for options in groups], whole, work).build()
+        self._number_units(layout, groups, whole)
+        self.units = [unit.activities for unit in self.parts]
+        forked = {option for options in groups for option in options}
+        whole_units = sum(unit.fork < 0 for unit in self.parts)
+        self.most_units = whole_units + sum(max(1, len(fork.apart)) for fork in self.forks)
+        self.members = np.zeros((len(self.units), len(self.names)))
+        for unit, acts in enumerate(self.units):
             # Rows of weights that sum to 1, so that members @ nodes is the mean over a unit's activities.
-            self.members[unit, list(acts)] = 1 / len(acts)
+            self.members[unit, list(acts)] = 1 / max(len(acts), 1)
+        self.home = np.array([unit.region for unit in self.parts], np.int64)
+        self._read_shares(forked)
+        self.unit_before = self._order_units()
+        self.turn_before = self.unit_before | self._early_turns()
+
+    def _number_units(self, layout: RegionLayout, groups: list[dict[int, float]], whole: set[int]) -> None:
+        # Number the units: single activities first, then those that branches can become, then composed ones.
+        found = layout.units
+        order = sorted((n for n, unit in enumerate(found) if unit.kind == "task"), key=lambda n: found[n].activities)
+        self.parts: list[Unit] = [found[n] for n in order]
+        self.forks: list[Fork] = []
+        for number, options in enumerate(groups):
+            acts, together, apart = tuple(options), -1, tuple[int, ...]()
+            mine = {unit.activities: unit for unit in found if unit.fork == number}
+            if acts in mine and mine[acts].kind == "fork":
+                together = len(self.parts)
+                self.parts.append(mine[acts])
+            if len(acts) > 1 and number not in whole:
+                apart = tuple(range(len(self.parts), len(self.parts) + len(acts)))
+                model = next(iter(mine.values()))
+                self.parts += [replace(mine.get((a,), model), kind="option", activities=(a,)) for a in acts]
+            self.forks.append(Fork(acts, tuple(options.values()), together, apart))
+        composed = [n for n, unit in enumerate(found) if unit.kind in ("chain", "choice", "loop")]
+        new = {n: len(self.parts) + place for place, n in enumerate(composed)}
+        self.parts += [found[n] for n in composed]
+        self.regions = [replace(region, unit=new.get(region.unit, -1)) for region in layout.regions]
+
+    def _read_shares(self, forked: set[int]) -> None:
+        # Which share of the cases comes to each region if nothing is moved up, and to each activity, rounds included.
+        self.above: list[set[int]] = []  # the regions around each region, and itself
+        reach = np.ones(len(self.regions))
+        for number, region in enumerate(self.regions):
+            outer = int(self.home[region.unit]) if region.unit >= 0 else -1
+            self.above.append({number} | (self.above[outer] if outer >= 0 else set()))
+            reach[number] = region.share * (reach[outer] if outer >= 0 else 1.0)
+        self.reach = reach
+        for number, unit in enumerate(self.parts):
+            if unit.kind in ("task", "chain") and len(self.regions) > 1:
+                self.share[list(unit.activities)] = reach[self.home[number]]
+        rounds = CaseFlow(self.requirements).rounds
+        self.share = self.share * np.array([rounds[name] for name in self.names])
+
+    def _order_units(self) -> Bools:
+        """[units, units]: what comes before what, for units that can be in one region."""
         has = self.members > 0
-        self.unit_before = (has.astype(np.int64) @ self.before.astype(np.int64) @ has.T.astype(np.int64)) > 0
-        np.fill_diagonal(self.unit_before, False)
+        found: Bools = (has.astype(np.int64) @ self.before.astype(np.int64) @ has.T.astype(np.int64)) > 0
+        np.fill_diagonal(found, False)
+        early = np.array([unit.early for unit in self.parts])
+        home = self.home
+        beside = (home[:, None] == home) | (early[:, None] == home) | (home[:, None] == early)
+        beside |= (early[:, None] == early) & (early >= 0)
+        moved = sorted({a for unit in self.parts if unit.early >= 0 for a in unit.activities})
+        for number, unit in enumerate(self.parts):
+            others = beside[number] & (np.arange(len(self.parts)) != number)
+            if unit.after >= 0:
+                found[:, number] |= has[:, unit.after]
+            if unit.gate:
+                # What cases that go on do is no reason for anything to wait.
+                own = has[number].copy()
+                own[moved] = False
+                found[number] = (own @ self.before @ has.T) & others
+            if unit.gate or unit.last:
+                found[:, number] |= others & ~found[number]
+            if unit.last:
+                found[number] = False
+        found &= beside
+        np.fill_diagonal(found, False)
+        edges = without_rings(len(found), frozenset((int(a), int(b)) for a, b in np.argwhere(found)))
+        found[:] = False
+        found[tuple(np.array(sorted(edges), np.int64).reshape(-1, 2).T)] = True
+        return found
+
+    def _early_turns(self) -> Bools:
+        """[units, units]: what is placed before what, without coming before it: decisions come last, nothing after."""
+        found = np.zeros_like(self.unit_before)
+        gates = {(unit.region, unit.after) for unit in self.parts if unit.gate}
+        for number, unit in enumerate(self.parts):
+            if any(unit.region == region and after in unit.activities for region, after in gates) and not unit.gate:
+                here = np.array([unit.region in (one.region, one.early) and not one.gate for one in self.parts])
+                found[:, number] = here & ~self.unit_before[number]
+        np.fill_diagonal(found, False)
+        return found
 
     def _branches(self) -> list[dict[int, float]]:
         # The branches as {option: probability}; branches whose options exclude each other are merged into one.
@@ -219,30 +330,13 @@ class DesignProblem:
                     break
         return found
 
-    def _rings(self, groups: list[dict[int, float]]) -> set[int]:
-        # The branches that cannot be a single choice, because something must come between two of their options.
-        # Contract every branch to one node. As long as the precedence graph has a cycle, split the first branch on it.
-        apart: set[int] = set()
-        while True:
-            place = list(range(len(self.names)))
-            for number, options in enumerate(groups):
-                if number not in apart:
-                    for option in options:
-                        place[option] = len(self.names) + number
-            pairs = np.argwhere(self.before).tolist()
-            edges = frozenset((place[a], place[b]) for a, b in pairs if place[a] != place[b])
-            ring = find_ring(len(self.names) + len(groups), edges)
-            forks = [node - len(self.names) for node in ring if node >= len(self.names)]
-            joined = [fork for fork in forks if len(groups[fork]) > 1]
-            if not joined:
-                return apart
-            apart.add(joined[0])
-
     def _make_slots(self) -> None:
         # Every possible decision as (head, subject): an activity, a fork or a pool; −1 if a turn decides it.
         acts, rules = range(len(self.names)), self.requirements.rules
+        self.movable = self._movable()
         kinds = [{bool(self.machine[p]) for p in able} for able in self.eligible]
         slots: list[tuple[int, int]] = [(Head.KEEP, a) for a in acts if self.free[a]]
+        slots += [(Head.KEEP, a) for a in self.movable]
         slots += [(Head.BRANCHING, f) for f, fork in enumerate(self.forks) if fork.together >= 0 and fork.apart]
         slots += [(Head.TYPE, a) for a in acts if len(kinds[a]) > 1]
         work = self.mean * self.share
@@ -250,7 +344,8 @@ class DesignProblem:
         crowded = [a for a in acts if len(self.eligible[a]) > 1]
         slots += [(Head.ALLOCATION, a) for a in sorted(crowded, key=lambda a: (-work[a], a))]
         slots += [(Head.RETRY, a) for a in acts if self.failure[a] > 0]
-        slots += [(Head.TIMEOUT, a) for a in acts if self.scv[a] > 1 and self.mean[a] > 0]
+        # People are never cut off in their work.
+        slots += [(Head.TIMEOUT, a) for a in acts if self.scv[a] > 1 and self.mean[a] > 0 and not self.human[a].all()]
         dated = rules.deadline is not None
         slots += [(Head.TIMING, a) for a in acts if dated and self.eligible[a]]
         shared = self.may.sum(0) > 1
@@ -265,6 +360,17 @@ class DesignProblem:
         self.slots = [(int(head), subject) for head, subject in slots]
         self.heads = np.array([head for head, _ in slots], np.int64)
         self.subjects = np.array([subject for _, subject in slots], np.int64)
+
+    def _movable(self) -> dict[int, tuple[int, ...]]:
+        """The units that may be moved up together, by the activity that the decision is about; predecessors first."""
+        found: dict[int, tuple[int, ...]] = {}
+        for number, unit in enumerate(self.parts):
+            if unit.early >= 0:
+                fork = self.forks[unit.fork] if unit.fork >= 0 and self.forks[unit.fork].together >= 0 else None
+                about = fork.options[0] if fork else next((a for a in unit.activities if not self.free[a]), -1)
+                if about >= 0:
+                    found[about] = (*found.get(about, ()), number)
+        return dict(sorted(found.items(), key=lambda one: (int(self.unit_before[:, one[1][0]].sum()), one)))
 
     def of(self, head: int) -> tuple[slice, Ints]:
         """The slots of a head and their subjects; not for next and place, whose slots alternate."""

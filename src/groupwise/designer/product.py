@@ -15,7 +15,7 @@ from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_sh
 from groupwise.designer.memory import Recalls, RememberingSource, open_memory, start_from
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.problem import DesignProblem
-from groupwise.designer.report import report_sections
+from groupwise.designer.results.report import report_sections
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
 from groupwise.errors import ConfigError
 from groupwise.training.batch_source import NumberedTasks

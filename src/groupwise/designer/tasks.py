@@ -8,17 +8,34 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Mapping
+from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from groupwise.config import TrainingConfig
 from groupwise.designer.plans import Plans
 from groupwise.designer.problem import DISCIPLINES, DUES, TIMEOUTS, DesignProblem
+from groupwise.designer.structure.layout import Unit
 from groupwise.errors import ConfigError
 from groupwise.types import Task
-from groupwise.workflows.blocks import Activity, Block, Choice, Design, Handling, Parallel, Retry, Sequence, Skip
-from groupwise.workflows.evaluation import TierChoice, evaluate
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Choice,
+    Design,
+    Handling,
+    Loop,
+    Parallel,
+    Retry,
+    Sequence,
+    Skip,
+    simplest_order,
+)
+from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.partial_orders import reduced
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements, read_requirements
 from groupwise.workflows.scoring import DesignScore, DesignScorer
 from groupwise.workflows.scoring.measures import MEASURES
@@ -54,6 +71,9 @@ def random_requirements(seed: int, size: int | None = None, load: float | None =
     names = _random_names(rng, count)
     pools = _random_pools(rng, count)
     activities = {name: _random_activity(rng, list(pools)) for name in names}
+    for name, activity in activities.items():
+        if "documentation" in activity:
+            activity["documentation"] = activity["documentation"].format(repr(name))
     branches = _random_branches(rng, names)
     forked = {name for branch in branches for name in branch["options"]}
     rules = _random_rules(rng, names, forked, activities)
@@ -118,7 +138,7 @@ def _random_activity(rng: random.Random, pools: list[str]) -> dict[str, Any]:
         found["cpu"] = float(rng.choice((1, 1, 2, 4)))
         found["memory"] = 10 ** rng.uniform(7, 10)
     if rng.random() < 0.5:
-        found["documentation"] = "Does what its name says."
+        found["documentation"] = "Somebody looks at {} and writes down what was found."
     return found
 
 
@@ -196,40 +216,76 @@ class Drafter:
         tables = (plans.pool, plans.retries, plans.timeout, plans.due, plans.priority)
         details = list(zip(*(table[row].tolist() for table in tables), strict=True))
         discipline = plans.discipline[row].tolist()
-        stages: list[list[list[Block]]] = []
-        stage_of, lane_of = plans.stage[row].tolist(), plans.lane[row].tolist()
-        shares = self._shares(plans, row)
-        for unit in plans.unit_order[row].tolist():
-            if unit < 0:
-                continue
-            stage, lane = stage_of[unit], lane_of[unit]
-            while len(stages) <= stage:
-                stages.append([])
-            while len(stages[stage]) <= lane:
-                stages[stage].append([])
-            tasks = [self._task(a, details[a], discipline) for a in problem.units[unit]]
-            stages[stage][lane].append(_choice(tasks, shares.get(unit)))
-        parts = [_joined([_joined(lane, Sequence) for lane in lanes if lane], Parallel) for lanes in stages if lanes]
-        used = {pool for pool, *_ in details if pool >= 0}
+        kept = plans.kept[row].tolist()
+        tasks = {a: self._task(a, details[a], discipline) for a in range(len(kept)) if kept[a]}
+        root = self._tree(plans, row, tasks)
+        used = {details[a][0] for a in tasks}
         servers = tuple(
             (name, count)
             for number, (name, count) in enumerate(zip(problem.pool_names, plans.servers[row].tolist(), strict=True))
             if number in used
         )
-        # A stage with a single lane is merged into the sequence of stages.
-        flat = [part for stage in parts for part in (stage.parts if isinstance(stage, Sequence) else (stage,))]
-        root, words = _joined(flat, Sequence), problem.requirements.documentation or WORDS
-        return Design(problem.requirements.name, root, servers, words)
+        return Design(problem.requirements.name, root, servers, problem.requirements.documentation)
+
+    def _tree(self, plans: Plans, row: int, tasks: Mapping[int, Activity]) -> Block:
+        # Regions inside a unit have higher numbers than the region of the unit, so they are complete when it is made.
+        shares, region_of = self._shares(plans, row), plans.region[row].tolist()
+        stage_of, lane_of = plans.stage[row].tolist(), plans.lane[row].tolist()
+        regions: list[list[int]] = [[] for _ in self.problem.regions]
+        for unit in plans.unit_order[row].tolist():
+            if unit >= 0:
+                regions[region_of[unit]].append(unit)
+        found: dict[int, Block] = {}
+        for number in reversed(range(len(regions))):
+            if plans.widest[row]:
+                parts = [self._unit(self.problem.parts[n], shares.get(n), tasks, found) for n in regions[number]]
+                found[number] = self._ordered(regions[number], parts)
+                continue
+            stages: dict[int, dict[int, list[Block]]] = {}
+            for unit in regions[number]:
+                block = self._unit(self.problem.parts[unit], shares.get(unit), tasks, found)
+                stages.setdefault(stage_of[unit], {}).setdefault(lane_of[unit], []).append(block)
+            lanes = [[_joined(lane, Sequence) for _, lane in sorted(stages[one].items())] for one in sorted(stages)]
+            found[number] = _joined([_joined(stage, Parallel) for stage in lanes], Sequence)
+        return found[0]
+
+    def _ordered(self, units: list[int], parts: list[Block]) -> Block:
+        # The parts in the order that the rules demand, and no other.
+        before = self.problem.unit_before[np.ix_(units, units)]
+        edges = frozenset((int(a), int(b)) for a, b in np.argwhere(before))
+        if len(parts) < 2:
+            return _joined(parts, Sequence)
+        return simplest_order(tuple(parts), reduced(len(parts), edges))
+
+    def _unit(
+        self, unit: Unit, shares: Sequence_[float] | None, tasks: Mapping[int, Activity], inside: Mapping[int, Block]
+    ) -> Block:
+        match unit.kind:
+            case "choice":
+                return _choice([inside[region] for region in unit.inner], [self._share(one) for one in unit.inner])
+            case "loop":
+                body, redo = (inside[region] for region in unit.inner)
+                return body if isinstance(body, Skip) else Loop(body, self._share(unit.inner[1]), redo)
+            case _:
+                parts: list[Block] = [tasks[a] for a in unit.activities if a in tasks]
+                return _joined(parts, Sequence) if shares is None else _choice(parts, shares)
+
+    def _share(self, region: int) -> float:
+        return self.problem.regions[region].share
 
     def _shares(self, plans: Plans, row: int) -> dict[int, tuple[float, ...]]:
-        # The probabilities of the activities of every unit that is a choice.
+        # The probabilities of the activities of every unit that is a choice among options, at its place.
         found: dict[int, tuple[float, ...]] = {}
         for number, fork in enumerate(self.problem.forks):
             if plans.together[number][row]:
                 found[fork.together] = fork.shares
             else:
                 found |= {unit: (share,) for unit, share in zip(fork.apart, fork.shares, strict=True)}
-        return found
+        if len(self.problem.regions) == 1:
+            return found
+        reach, region = plans.reach[row], plans.region[row]
+        # Options are needed by a share of all cases, of which only some come to a region.
+        return {unit: tuple(min(1.0, s / reach[region[unit]]) for s in shares) for unit, shares in found.items()}
 
     def _task(self, activity: int, details: tuple[int, ...], discipline: list[int]) -> Activity:
         pool = details[0]
@@ -256,23 +312,25 @@ class Drafter:
         return Activity(problem.names[activity], handling)
 
 
-WORDS = "Designed by Groupwise from its requirements."
-
-
-def _choice(tasks: list[Activity], shares: tuple[float, ...] | None) -> Block:
-    if shares is None:
-        return tasks[0]
+def _choice(parts: Sequence_[Block], shares: Sequence_[float]) -> Block:
     rest = 1 - sum(shares)
     if rest > ROUND:
-        return Choice((*tasks, Skip()), (*shares, rest))
-    if len(tasks) == 1:
-        return tasks[0]
+        parts, shares = (*parts, Skip()), (*shares, rest)
+    if all(isinstance(part, Skip) for part in parts):
+        return Skip()
+    if len(parts) == 1:
+        return parts[0]
     total = sum(shares)
-    return Choice(tuple(tasks), tuple(share / total for share in shares))
+    return Choice(tuple(parts), tuple(shares) if rest > ROUND else tuple(share / total for share in shares))
 
 
-def _joined(parts: list[Block], kind: type[Sequence] | type[Parallel]) -> Block:
-    return parts[0] if len(parts) == 1 else kind(tuple(parts))
+def _joined(parts: Sequence_[Block], kind: type[Sequence] | type[Parallel]) -> Block:
+    """The parts as one block, without empty ones and without a block of the same kind inside."""
+    flat = [one for part in parts for one in (part.parts if isinstance(part, kind) else (part,))]
+    flat = [part for part in flat if not isinstance(part, Skip)]
+    if not flat:
+        return Skip()
+    return flat[0] if len(flat) == 1 else kind(tuple(flat))
 
 
 # Prepared requirements in memory at once.
@@ -331,23 +389,14 @@ class RequirementsLibrary:
         return training_requirements(int(number))
 
 
-# Simulated cases, where formulas do not apply.
-CASES = 400
-
-
-def tier_of(requirements: Requirements) -> TierChoice:
-    """Formulas if cases keep arriving; a schedule for one run without randomness; otherwise whatever applies."""
-    if requirements.demand.arrivals_per_second is not None:
-        return "analytic"
-    chance = any(one.failure or one.knock_out for one in requirements.activities.values()) or requirements.branches
-    closed = any(pool.calendar for pool in requirements.pools.values())
-    return "auto" if chance or closed or requirements.demand.runs > 1 else "schedule"
+# Simulated cases, where formulas do not apply: enough to tell designs apart that see the same arrivals and durations.
+CASES = 2_000
 
 
 def score_design(prepared: PreparedRequirements, design: Design, seed: int = 0) -> DesignScore:
     """One evaluation: predict the performance of a design, and score it."""
     requirements = prepared.problem.requirements
-    performance = evaluate(design, requirements, tier_of(requirements), seed=seed % 2**31, cases=CASES)
+    performance = evaluate(design, requirements, seed=seed % 2**31, cases=CASES)
     return prepared.scorer(design, performance)
 
 

@@ -16,13 +16,13 @@ from groupwise.errors import ConfigError
 from groupwise.event_loop import EventLoop
 from groupwise.readers import load_json
 from groupwise.rewards.judge.endpoint import JudgeEndpoint, JudgeReply, resolve
+from groupwise.thoughts import without_thoughts
 from groupwise.workflows.requirements import Requirements, parse_requirements, schema
 
 MODEL_VARIABLE = "GROUPWISE_MODEL"
 TIMEOUT = 120.0
 LONGEST = 200_000
 FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
-THOUGHTS = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 TASK = """You turn the description of a process into requirements for its design. Answer with one JSON object that
 follows this JSON Schema, and nothing else. Times are in seconds. Label each activity with
 a verb and an object, and include only what the description says or clearly implies.
@@ -88,6 +88,6 @@ async def _asked(endpoint: JudgeEndpoint, text: str) -> Requirements:
 def _read(reply: JudgeReply) -> Requirements:
     if reply.cut:
         raise ConfigError("the answer was cut off")
-    text = THOUGHTS.sub("", reply.text, count=1)
+    text = without_thoughts(reply.text)
     fenced = FENCED.search(text)
     return parse_requirements(load_json(fenced[1] if fenced else text))

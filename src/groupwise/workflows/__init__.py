@@ -12,7 +12,10 @@ In the order in which data flows:
     blocks.py          a design as a tree of blocks, sound by construction; block_form.py finds the blocks of a
                        graph, partial_orders.py the order among the parts of one
     soundness/         can every case finish, and cleanly?
-    rules.py           which requirements a design breaks; feasibility.py says whether any design can meet them all
+    rules.py           which requirements a design breaks: pair_rules.py (order, exclusion), case_rules.py (outcomes,
+                       loops, people), places.py (where activities stand), violations.py (what is reported)
+    feasibility.py     whether any design can meet them all, with case_flow.py (outcomes, loops, data) and duties.py
+                       (people, skills, hours); lower_bounds.py has what no design can beat
     evaluation/        how a design performs: formulas, simulation, schedules
     scoring/           performance, structure, maintainability and resources as one number
     pictures/          layouts, SVG, PNG, figures and animations
@@ -27,9 +30,10 @@ from groupwise.workflows.blocks import Design
 from groupwise.workflows.differences import Differences, compare_workflows
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.evaluation import Performance, evaluate
-from groupwise.workflows.feasibility import best_cycle_time, contradictions
+from groupwise.workflows.feasibility import contradictions
 from groupwise.workflows.files import read_workflow, write_workflow
 from groupwise.workflows.inspection import Opened, open_workflow
+from groupwise.workflows.lower_bounds import best_cycle_time
 from groupwise.workflows.process_mining import requirements_from_log
 from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
 from groupwise.workflows.rules import broken_rules

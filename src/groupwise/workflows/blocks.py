@@ -272,7 +272,7 @@ def _tidied(block: Block) -> Block:
         case Choice(parts, probabilities):
             return _one_choice(parts, probabilities)
         case PartialOrder(parts, edges):
-            return _simplest_order(parts, edges)
+            return simplest_order(parts, edges)
         case Loop(Skip(), _, Skip()) | Cancellable(Skip(), _, Skip()) | Instances(Skip()):
             return Skip()
         case Instances(body, most=1):
@@ -307,7 +307,8 @@ def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> B
     return Choice(tuple(block for block, _ in flat), tuple(share for _, share in flat))
 
 
-def _simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:
+def simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:
+    """Parts in a partial order, as sequences and parallel blocks as far as possible; empty parts disappear."""
     kept = [number for number, part in enumerate(parts) if not isinstance(part, Skip)]
     if not kept:
         return Skip()

@@ -14,7 +14,7 @@ from groupwise.workflows.block_form import lift
 from groupwise.workflows.blocks import Block, Cancellable, Design, DesignError, Instances, Loop, children
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Flow, Node
-from groupwise.workflows.rules import ActivityPlace, places_of, relation
+from groupwise.workflows.places import ActivityPlace, places_of, relation
 
 MOST_COMPARED = 400  # activities whose pairs are compared: 80,000 pairs
 SHOWN = 3  # relations listed for each move

@@ -1,7 +1,6 @@
 """Can requirements be met at all? If not, which smallest set of rules contradicts itself?
 
     contradictions(requirements)     rules that no design can keep together
-    best_cycle_time(requirements)    a lower bound: the longest chain, done by the fastest pools, without queues
 
 Every check names rules that suffice for a contradiction. Then rules are dropped one by one as long as the rest still
 contradict each other, until none can be dropped.
@@ -9,7 +8,6 @@ contradict each other, until none can be dropped.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +15,38 @@ from itertools import combinations, pairwise
 from typing import TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.partial_orders import in_order
-from groupwise.workflows.requirements import Requirements
+from groupwise.workflows.case_flow import CaseFlow, data_order
+from groupwise.workflows.duties import able, at_work, bound, colourable, impossible, shared
+from groupwise.workflows.lower_bounds import longest_chain, shortest_time
+from groupwise.workflows.partial_orders import find_ring
+from groupwise.workflows.requirements import PAIR_RULES, Requirements
 from groupwise.workflows.rules import needs
 
 # With up to this many rules, several orders of dropping them are tried, which finds smaller sets; with more, only one.
 ALL_ORDERS = 12
 # With up to this many different sets of pools, all their unions are checked for overload (2^10); with more, each alone.
 MOST_SETS = 10
+
+
+# How a rule, or a fact of the requirements that orders or separates activities, is put into words.
+WORDS = {
+    "precedes": "{0} precedes {1}",
+    "excludes": "{0} excludes {1}",
+    "not_coexist": "{0} excludes {1}",
+    "must_include": "{0} must be included",
+    "separate": "{0} and {1} are done by different pools",
+    "coexist": "a case has both {0} and {1} or neither",
+    "response": "{1} follows {0}",
+    "chain": "{1} comes directly after {0}",
+    "different_people": "{0} and {1} are done by different people",
+    "same_person": "{0} and {1} are done by the same person",
+    "data": "{1} reads {2}, which {0} writes",
+    "decided": "{0} decides about {1}",
+    "round": "{0} is in every round that ends with {1}",
+    "outcome": "{0} has one result per case",
+}
+# Statements by which the first activity comes before the second.
+ORDER = ("precedes", "response", "chain", "data", "decided", "round")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +56,9 @@ class Statement:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        quoted = [repr(name) for name in self.names]
-        match self.rule:
-            case "precedes":
-                return f"{quoted[0]} precedes {quoted[1]}"
-            case "excludes":
-                return f"{quoted[0]} excludes {quoted[1]}"
-            case "must_include":
-                return f"{quoted[0]} must be included"
-            case "separate":
-                return f"{quoted[0]} and {quoted[1]} are done by different pools"
-            case _:
-                return f"a case takes at most {self.seconds:.6g} s"
+        if self.rule == "deadline":
+            return f"a case takes at most {self.seconds:.6g} s"
+        return WORDS[self.rule].format(*map(repr, self.names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +73,16 @@ class Contradiction:
 
 
 def statements(requirements: Requirements) -> list[Statement]:
+    """Every rule, and every fact that takes part in contradictions."""
     rules = requirements.rules
-    found = [Statement("precedes", pair) for pair in rules.precedes]
-    found += [Statement("excludes", pair) for pair in rules.excludes]
+    found = [Statement(rule, pair) for rule in PAIR_RULES for pair in getattr(rules, rule)]
     found += [Statement("must_include", (name,)) for name in rules.must_include]
-    found += [Statement("separate", pair) for pair in rules.separate]
+    found += [Statement("data", names) for names in data_order(requirements)]
+    for outcome in requirements.outcomes:
+        inside = [name for branch in outcome.branches.values() for name in branch.activities]
+        found += [Statement("outcome", (outcome.name,)), *(Statement("decided", (outcome.after, n)) for n in inside)]
+    for loop in requirements.loops:
+        found += [Statement("round", (name, loop.after)) for name in loop.activities if name != loop.after]
     if rules.deadline is not None:
         found.append(Statement("deadline", (), rules.deadline))
     return found
@@ -79,14 +97,14 @@ def contradictions(requirements: Requirements) -> list[Contradiction]:
         conflict = _smallest(conflict, judge)
         found.append(conflict)
         rest = [statement for statement in rest if statement not in conflict.statements]
-    return [*found, *(Contradiction((), words) for words in overloads(requirements))]
+    return [*found, *(Contradiction((), words) for words in (*impossible(requirements), *overloads(requirements)))]
 
 
 def insist_feasible(requirements: Requirements) -> None:
     found = contradictions(requirements)
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        hint = "Remove or change one of the rules." if found[0].statements else "Increase `most` or lower the demand."
+        hint = "Remove or change one of the rules." if found[0].statements else "Change the pools, people or demand."
         raise ConfigError(f"{requirements.name}: {found[0]}{more}", hint=hint, field="rules")
 
 
@@ -113,7 +131,8 @@ class _Judge:
         self.requirements = requirements
         # Needs without `must_include`, whose rules can be dropped one by one.
         bare = requirements.rules.model_copy(update={"must_include": ()})
-        self.needs = needs(requirements.model_copy(update={"rules": bare}))
+        self.flow = CaseFlow(requirements.model_copy(update={"rules": bare}))
+        self.needs = self.flow.shares
 
     def __call__(self, rules: Iterable[Statement]) -> Contradiction | None:
         by_rule: dict[str, list[Statement]] = {}
@@ -122,24 +141,113 @@ class _Judge:
         # Rules that alone make an activity necessary are part of whatever conflict it causes.
         forced = {rule.names[0]: rule for rule in by_rule.get("must_include", ()) if rule.names[0] not in self.needs}
         needed = {**self.needs, **dict.fromkeys(forced, 1.0)}
-        precedes = by_rule.get("precedes", [])
+        order = [one for rule in ORDER for one in by_rule.get(rule, ()) if not self.flow.never_both(*one.names[:2])]
+        apart = [*by_rule.get("excludes", ()), *by_rule.get("not_coexist", ())]
+        results = {one.names[0]: one for one in by_rule.get("outcome", ())}
+        together = [one for rule in ("coexist", "response", "chain") for one in by_rule.get(rule, ())]
         found = (
-            _ring(precedes)
-            or _exclusive(by_rule.get("excludes", []), needed)
+            _ring(order, self.flow)
+            or _exclusive(apart, needed)
+            or self._implied(together, apart, results, needed)
+            or self._too_rare(together, needed)
+            or self._no_way_out(order, results, needed)
+            or _crowded([*by_rule.get("chain", ())], order, needed)
             or self._separate(by_rule.get("separate", []), needed)
-            or self._late(by_rule.get("deadline", []), precedes, needed)
+            or self._people(by_rule.get("different_people", []), by_rule.get("same_person", []), needed)
+            or self._late(by_rule.get("deadline", []), order, needed)
         )
         if found is None:
             return None
         words, names, used = found
         return Contradiction((*used, *(forced[name] for name in names if name in forced)), words)
 
+    def _implied(
+        self,
+        together: Sequence[Statement],
+        apart: Sequence[Statement],
+        results: Mapping[str, Statement],
+        needed: Mapping[str, float],
+    ) -> Found | None:
+        """An activity whose rules ask for two others that never happen in one case."""
+        follows: dict[str, list[tuple[str, Statement]]] = {}
+        for asked in together:
+            first, second = asked.names
+            follows.setdefault(first, []).append((second, asked))
+            if asked.rule == "coexist":
+                follows.setdefault(second, []).append((first, asked))
+        for start in (name for name in follows if needed.get(name)):
+            why = _reached(start, follows)
+            for one, other in combinations(why, 2):
+                rule = next((rule for rule in apart if set(rule.names) == {one, other}), None)
+                split = self.flow.never_both(one, other)
+                rule = rule or (results.get(split) if split else None)
+                if rule is not None:
+                    words = f"{start!r} asks for {one!r} and {other!r}, which never happen in the same case"
+                    words = f"{one!r} and {other!r} never happen in the same case" if start in (one, other) else words
+                    return words, [start], list(dict.fromkeys([*why[one], *why[other], rule]))
+        return None
+
+    def _too_rare(self, together: Sequence[Statement], needed: Mapping[str, float]) -> Found | None:
+        """Both or neither, or one after the other, although more cases need the one than come to the other."""
+        for rule in together:
+            for one, other in (rule.names, rule.names[::-1])[: 2 if rule.rule == "coexist" else 1]:
+                inside = other in self.flow.inside or any(other in loop.redo for loop in self.requirements.loops)
+                # The cases that a branch ends need not go on to the other.
+                there = needed.get(other, 0.0) + self.flow.ended
+                if inside and not self.flow.never_both(one, other) and needed.get(one, 0.0) > there + 1e-9:
+                    words = (
+                        f"{one!r} is done in {needed[one]:.4g} of the cases, but {other!r} only in {needed[other]:.4g}"
+                    )
+                    return words, [one, other], [rule]
+        return None
+
+    def _no_way_out(
+        self, order: Sequence[Statement], results: Mapping[str, Statement], needed: Mapping[str, float]
+    ) -> Found | None:
+        """Work that would have to follow although its case is over by then."""
+        flow = self.flow
+        for rule in (one for one in order if one.rule in ("response", "chain")):
+            first, second = rule.names[:2]
+            over = next((place for place in flow.context(first) if flow.branch(place).ends), None)
+            if over and over not in flow.context(second) and over[0] in results:
+                words = f"{second!r} cannot follow {first!r}, because branch {over[1]!r} of {over[0]!r} ends the case"
+                return words, [first], [rule, results[over[0]]]
+        for outcome in self.requirements.outcomes:
+            if outcome.name in results and all(branch.ends for branch in outcome.branches.values()):
+                for name, used in _after(outcome.after, order).items():
+                    if needed.get(name) is not None and name not in flow.inside and not self._is_redo(name):
+                        words = f"{name!r} is never done, because every branch of {outcome.name!r} ends the case"
+                        return words, [name], [*used, results[outcome.name]]
+        return None
+
+    def _is_redo(self, name: str) -> bool:
+        return any(name in loop.redo for loop in self.requirements.loops)
+
+    def _people(
+        self, different: Sequence[Statement], same: Sequence[Statement], needed: Mapping[str, float]
+    ) -> Found | None:
+        """Different people are a graph colouring too: people are the colours, activities of one person one node."""
+        activities = self.requirements.activities
+        rules = [rule for rule in (*different, *same) if all(n in needed and activities[n].pools for n in rule.names)]
+        names = list(dict.fromkeys(name for rule in rules for name in rule.names))
+        groups = bound(names, [rule.names for rule in rules if rule.rule == "same_person"])
+        options = shared(self.requirements, groups)
+        edges = [tuple(groups[name] for name in rule.names) for rule in rules if rule.rule == "different_people"]
+        order = sorted(options, key=lambda group: (len(options[group]), group))
+        if all(options.values()) and colourable(order, options, edges):
+            return None
+        who = sorted({person for name in names for person in able(self.requirements, name)})
+        listed = ", ".join(map(repr, sorted(names)))
+        allowed = ", ".join(who[:6]) + (" …" if len(who) > 6 else "") or "nobody"
+        words = f"nobody can be found for {listed}, which only {allowed} may do"
+        return words, names, rules
+
     def _separate(self, rules: Sequence[Statement], needed: Mapping[str, float]) -> Found | None:
         """Separate pools are a graph colouring: pools are the colours, and each pair needs two different ones."""
         options = {name: self.requirements.activities[name].pools for rule in rules for name in rule.names}
         used = [rule for rule in rules if all(name in needed and options[name] for name in rule.names)]
         names = sorted({name for rule in used for name in rule.names}, key=lambda name: (len(options[name]), name))
-        if _colourable(names, options, [rule.names for rule in used]):
+        if colourable(names, options, [rule.names for rule in used]):
             return None
         pools = sorted({pool for name in names for pool in options[name]})
         listed = ", ".join(map(repr, sorted(names)))
@@ -147,15 +255,15 @@ class _Judge:
         return words, names, used
 
     def _late(
-        self, deadline: Sequence[Statement], precedes: Sequence[Statement], needed: Mapping[str, float]
+        self, deadline: Sequence[Statement], order: Sequence[Statement], needed: Mapping[str, float]
     ) -> Found | None:
         for rule in deadline:
-            seconds, chain = _longest_chain(self.requirements, [one.names for one in precedes], needed)
+            often = {name: share * self.flow.rounds[name] for name, share in needed.items()}
+            seconds, chain = longest_chain(self.requirements, [one.names[:2] for one in order], often)
             if seconds > rule.seconds:
                 limit = f"but only {rule.seconds:.6g} s are allowed"
                 words = f"every design takes at least {seconds:.6g} s, because of {' → '.join(chain)}, {limit}"
-                steps = set(pairwise(chain))
-                return words, chain, [*(one for one in precedes if one.names in steps), rule]
+                return words, chain, [*_steps(chain, order), rule]
         return None
 
 
@@ -163,18 +271,79 @@ class _Judge:
 Found: TypeAlias = tuple[str, Sequence[str], Sequence[Statement]]
 
 
-def _ring(precedes: Sequence[Statement]) -> Found | None:
-    """The shortest cycle of precedence, found by a breadth-first search from every activity."""
+def _ring(order: Sequence[Statement], flow: CaseFlow) -> Found | None:
+    """The shortest cycle of activities of one case that wait for each other, by a breadth-first search from each."""
     after: dict[str, list[str]] = {}
-    for rule in precedes:
+    for rule in order:
         after.setdefault(rule.names[0], []).append(rule.names[1])
-    rings = [ring for start in after if (ring := _way_back(start, after))]
+    number = {name: place for place, name in enumerate(dict.fromkeys(n for rule in order for n in rule.names[:2]))}
+    # Most orders have no cycle, which a single walk finds out.
+    if not find_ring(len(number), frozenset((number[rule.names[0]], number[rule.names[1]]) for rule in order)):
+        return None
+    rings = [ring for start in after if (ring := _way_back(start, after)) and not _split(ring, flow)]
     if not rings:
         return None
     ring = min(rings, key=len)
-    steps = set(pairwise(ring))
     words = f"{ring[0]!r} would have to come before itself: {' → '.join(ring)}"
-    return words, ring, [rule for rule in precedes if rule.names in steps]
+    return words, ring, _steps(ring, order)
+
+
+def _steps(way: Sequence[str], order: Sequence[Statement]) -> list[Statement]:
+    """One statement for each step of a way, the first there is."""
+    first: dict[tuple[str, ...], Statement] = {}
+    for rule in order:
+        first.setdefault(rule.names[:2], rule)
+    return [first[step] for step in pairwise(way)]
+
+
+def _split(names: Iterable[str], flow: CaseFlow) -> bool:
+    """Whether no case has all of the activities, because two are in different branches."""
+    return any(flow.never_both(one, other) for one, other in combinations([n for n in names if n in flow.inside], 2))
+
+
+def _reached(start: str, follows: Mapping[str, Sequence[tuple[str, Statement]]]) -> dict[str, list[Statement]]:
+    """Everything that some statements lead to from `start`, each with the statements on a shortest way."""
+    found: dict[str, list[Statement]] = {start: []}
+    queue = deque([start])
+    while queue:
+        here = queue.popleft()
+        for nearby, rule in follows.get(here, ()):
+            if nearby not in found:
+                found[nearby] = [*found[here], rule]
+                queue.append(nearby)
+    return found
+
+
+def _after(start: str, order: Sequence[Statement]) -> dict[str, list[Statement]]:
+    follows: dict[str, list[tuple[str, Statement]]] = {}
+    for rule in order:
+        follows.setdefault(rule.names[0], []).append((rule.names[1], rule))
+    found = _reached(start, follows)
+    del found[start]
+    return found
+
+
+def _crowded(chains: Sequence[Statement], order: Sequence[Statement], needed: Mapping[str, float]) -> Found | None:
+    """Two activities for one place: right after or before the same one, or something in between."""
+    for one, other in combinations(chains, 2):
+        pairs = list(zip(one.names, other.names, strict=True))
+        # They share exactly one end: both come directly after, or directly before, the same activity.
+        if [a == b for a, b in pairs].count(True) == 1 and all(needed.get(name) for pair in pairs for name in pair):
+            where = "after" if pairs[0][0] == pairs[0][1] else "before"
+            same, (a, b) = (pairs[0][0], pairs[1]) if where == "after" else (pairs[1][0], pairs[0])
+            return (
+                f"{a!r} and {b!r} cannot both come directly {where} {same!r}",
+                [*one.names, *other.names],
+                [one, other],
+            )
+    for chain in chains:
+        first, second = chain.names
+        between = {rule.names[1]: rule for rule in order if rule.names[0] == first and rule.names[1] != second}
+        for rule in order:
+            if rule.names[1] == second and rule.names[0] in between and needed.get(rule.names[0]):
+                words = f"{rule.names[0]!r} would have to come between {first!r} and {second!r}"
+                return words, [first, second, rule.names[0]], [chain, between[rule.names[0]], rule]
+    return None
 
 
 def _way_back(start: str, after: Mapping[str, Sequence[str]]) -> list[str]:
@@ -223,83 +392,12 @@ def _heaviest(
     return best
 
 
-def _colourable(
-    names: Sequence[str], options: Mapping[str, Sequence[str]], edges: Sequence[tuple[str, ...]], most: int = 20_000
-) -> bool:
-    """Whether every activity can get a pool that none of its neighbours has; assumed after `most` attempts."""
-    if any(a == b for a, b in edges):
-        return False
-    near = {name: {other for edge in edges if name in edge for other in edge} - {name} for name in names}
-    # Depth first over partial assignments, activities with the fewest pools first.
-    stack: list[dict[str, str]] = [{}]
-    while stack and most:
-        given = stack.pop()
-        most -= 1
-        if len(given) == len(names):
-            return True
-        name = names[len(given)]
-        taken = {given[other] for other in near[name] if other in given}
-        stack += [{**given, name: pool} for pool in options[name] if pool not in taken]
-    return not names or most == 0
-
-
-def best_cycle_time(requirements: Requirements) -> tuple[float, list[str]]:
-    """A lower bound on the mean cycle time of any design, and the chain of activities behind it.
-
-    The longest chain that `precedes` demands, with each activity as often as it is needed, done by its fastest pool,
-    without waiting. If activities may end a case early, by a knock-out or a failure, each counts only for the cases
-    that all others let pass. Only timeouts, which give up on work, can make a case shorter.
-    """
-    return _longest_chain(requirements, requirements.rules.precedes, needs(requirements))
-
-
-def _longest_chain(
-    requirements: Requirements, precedes: Sequence[tuple[str, ...]], needed: Mapping[str, float]
-) -> tuple[float, list[str]]:
-    names = list(needed)
-    number = {name: place for place, name in enumerate(names)}
-    edges = frozenset((number[a], number[b]) for a, b in precedes if a in number and b in number)
-    length: dict[int, tuple[float, list[str]]] = {}
-    before: dict[int, list[int]] = {}
-    for a, b in edges:
-        before.setdefault(b, []).append(a)
-    for here in in_order(len(names), edges):
-        seconds, chain = max((length[a] for a in before.get(here, ()) if a in length), default=(0.0, []))
-        length[here] = (seconds + shortest_time(requirements, names[here], needed), [*chain, names[here]])
-    return max(length.values(), default=(0.0, []))
-
-
-def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, float]) -> float:
-    """The least time that an activity adds to a case on average."""
-    activity = requirements.activities[name]
-    fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=1.0)
-    others = [requirements.activities[other] for other in needed if other != name]
-    # The share of cases that no other activity has ended before this one, at best.
-    let_pass = math.prod((1 - other.knock_out) * (1 - other.failure) for other in others)
-    return needed[name] * let_pass * activity.duration.mean / fastest
-
-
-def least_work(requirements: Requirements) -> float:
-    """A lower bound on the mean seconds of server time per case: fastest pools, one attempt, best order."""
-    needed, found, left = needs(requirements), 0.0, 1.0
-    tests = []
-    for name, share in needed.items():
-        activity = requirements.activities[name]
-        fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=math.inf)
-        tests.append((share * activity.duration.mean / fastest, share * activity.knock_out))
-    # Tests that end the most cases per second come first: that order minimises the expected work.
-    for seconds, ends in sorted(tests, key=lambda test: -test[1] / test[0] if test[0] else -math.inf):
-        found += left * seconds
-        left *= 1 - ends
-    return found
-
-
 def overloads(requirements: Requirements) -> list[str]:
     """Pools that cannot do the work that only they may do, even with all the servers they may have."""
     rate = requirements.demand.arrivals_per_second
     if rate is None:
         return []
-    needed, activities, pools = needs(requirements), requirements.activities, requirements.pools
+    needed, activities, flow = needs(requirements), requirements.activities, CaseFlow(requirements)
     sets = list(dict.fromkeys(frozenset(activities[name].pools) for name in needed if activities[name].pools))
     sizes = range(1, (len(sets) if len(sets) <= MOST_SETS else 1) + 1)
     unions = dict.fromkeys(frozenset().union(*some) for size in sizes for some in combinations(sets, size))
@@ -307,8 +405,8 @@ def overloads(requirements: Requirements) -> list[str]:
     # Work that only these pools may do must fit into these pools (Hall's condition).
     for union in sorted(unions, key=lambda one: (len(one), sorted(one))):
         work = [name for name in needed if activities[name].pools and union >= set(activities[name].pools)]
-        asked = rate * sum(shortest_time(requirements, name, needed) for name in work)
-        there = sum(pools[pool].most * pools[pool].open_share for pool in union)
+        asked = rate * sum(shortest_time(requirements, name, needed) * flow.rounds[name] for name in work)
+        there = at_work(requirements, union)
         if asked > there and not any(smaller < union for smaller, _ in found):
             named = ", ".join(map(repr, sorted(union)))
             limit = f"at most {there:.4g} are at work on average, even with `most` servers"

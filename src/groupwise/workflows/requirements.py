@@ -5,10 +5,11 @@ single currency. A mistake is reported with its place in the file.
 """
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from groupwise.errors import ConfigError
 from groupwise.readers import load_json, load_yaml, read_bytes
@@ -48,6 +49,10 @@ class Duration(RequirementPart):
 class RequiredActivity(RequirementPart):
     """An activity that a case may need."""
 
+    kind: Annotated[
+        Literal["human", "service", "send", "receive", "decision"] | None,
+        Field(description="what it is: work of people or machines, a message, waiting for an event, or a decision"),
+    ] = None
     duration: Duration
     pools: Annotated[tuple[str, ...], Field(description="pools that may do it; empty if nobody is needed")] = ()
     cost: Annotated[float, Field(ge=0, description="cost of one execution, without wages")] = 0.0
@@ -58,7 +63,27 @@ class RequiredActivity(RequirementPart):
     failure: Annotated[float, Field(ge=0, lt=1, description="probability that an attempt fails")] = 0.0
     knock_out: Annotated[float, Field(ge=0, lt=1, description="probability that it ends the case")] = 0.0
     optional: Annotated[bool, Field(description="whether a design may leave it out")] = False
+    skills: Annotated[tuple[str, ...], Field(description="skills that whoever does it must have")] = ()
     documentation: str = ""
+
+    @model_validator(mode="after")
+    def _event(self) -> Self:
+        if self.kind == "receive" and self.pools:
+            raise ValueError(f"waiting for an event needs nobody, but pools are {', '.join(map(repr, self.pools))}")
+        if self.skills and not self.pools:
+            raise ValueError(f"it needs the skill {self.skills[0]!r}, but no pool may do it")
+        return self
+
+
+Hours: TypeAlias = tuple[tuple[float, float], ...]
+
+
+def _check_hours(calendar: Hours) -> None:
+    for start, end in calendar:
+        if start == end:
+            raise ValueError(f"nobody works in [{start}, {end}]: a shift must end after it starts")
+        if not 0 <= start < end <= 168:
+            raise ValueError(f"[{start}, {end}] must be hours of a week, from 0 to 168")
 
 
 class Pool(RequirementPart):
@@ -70,8 +95,7 @@ class Pool(RequirementPart):
     wage: Annotated[float, Field(ge=0, description="money per second and server")] = 0.0
     speed: Annotated[float, Field(gt=0, description="work done per second, where 1 gives the stated durations")] = 1.0
     calendar: Annotated[
-        tuple[tuple[float, float], ...],
-        Field(description="working hours as hours of the week from Monday 0:00; empty: always"),
+        Hours, Field(description="working hours as hours of the week from Monday 0:00; empty: always")
     ] = ()
 
     @property
@@ -83,21 +107,43 @@ class Pool(RequirementPart):
     def _range(self) -> Self:
         if self.least > self.most:
             raise ValueError(f"least is {self.least}, which is more than most ({self.most})")
-        for start, end in self.calendar:
-            if not 0 <= start < end <= 168:
-                raise ValueError(f"[{start}, {end}] must be hours of a week, from 0 to 168")
+        _check_hours(self.calendar)
         return self
+
+
+class Person(RequirementPart):
+    """A member of one or more pools. A pool with members has at most as many servers, the first ones in the file."""
+
+    pools: Annotated[tuple[str, ...], Field(min_length=1)]
+    skills: tuple[str, ...] = ()
+    calendar: Annotated[
+        Hours, Field(description="own working hours, which count while the pool works; empty: those of the pool")
+    ] = ()
+
+    @model_validator(mode="after")
+    def _hours(self) -> Self:
+        _check_hours(self.calendar)
+        return self
+
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class RequiredRules(RequirementPart):
     """Rules that every design must keep."""
 
-    precedes: Annotated[tuple[tuple[str, str], ...], Field(description="pairs: the first comes before the second")] = ()
-    excludes: Annotated[
-        tuple[tuple[str, str], ...], Field(description="pairs that must not both happen in one case")
-    ] = ()
+    precedes: Annotated[Pairs, Field(description="pairs: the first comes before the second")] = ()
+    excludes: Annotated[Pairs, Field(description="pairs that must not both happen in one case")] = ()
     must_include: tuple[str, ...] = ()
-    separate: Annotated[tuple[tuple[str, str], ...], Field(description="pairs done by different pools")] = ()
+    separate: Annotated[Pairs, Field(description="pairs done by different pools")] = ()
+    coexist: Annotated[Pairs, Field(description="pairs of which a case has both or neither")] = ()
+    not_coexist: Annotated[Pairs, Field(description="the same as excludes")] = ()
+    response: Annotated[
+        Pairs, Field(description="pairs: the second follows some time after the first, unless the case ends")
+    ] = ()
+    chain: Annotated[Pairs, Field(description="pairs: the second comes directly after the first")] = ()
+    different_people: Annotated[Pairs, Field(description="pairs done by different people")] = ()
+    same_person: Annotated[Pairs, Field(description="pairs done by the same person")] = ()
     deadline: Annotated[float | None, Field(gt=0, description="longest mean cycle time, in seconds")] = None
 
 
@@ -114,6 +160,64 @@ class RequiredBranch(RequirementPart):
         if any(p <= 0 for p in self.options.values()) or total > 1 + 1e-9:
             raise ValueError(f"the probabilities of {self.name!r} must be above 0 and add up to at most 1, not {total}")
         return self
+
+
+class OutcomeBranch(RequirementPart):
+    """What happens after one of the results of an activity."""
+
+    probability: Annotated[float, Field(gt=0, le=1)]
+    activities: tuple[str, ...] = ()
+    ends: Annotated[bool, Field(description="whether the case is over after the branch")] = False
+
+
+class RequiredOutcome(RequirementPart):
+    """What the world decides after an activity; an outcome after an activity of a branch is nested in that branch."""
+
+    name: str
+    after: Annotated[str, Field(description="the activity whose result decides")]
+    branches: Annotated[dict[str, OutcomeBranch], Field(min_length=2)]
+
+    @field_validator("branches", mode="before")
+    @classmethod
+    def _answers(cls, value: Any) -> Any:
+        # YAML reads the names yes and no as true and false.
+        if not isinstance(value, dict):
+            return value
+        return {("yes" if name else "no") if isinstance(name, bool) else name: part for name, part in value.items()}
+
+    @model_validator(mode="after")
+    def _sum(self) -> Self:
+        total = sum(branch.probability for branch in self.branches.values())
+        if abs(total - 1) > 1e-6:
+            listed = ", ".join(f"{name!r} {branch.probability:g}" for name, branch in self.branches.items())
+            raise ValueError(f"the probabilities of {self.name!r} add up to {total:.6g}, not 1: {listed}")
+        return self
+
+
+class RequiredLoop(RequirementPart):
+    """Work that is repeated with probability `again`, which is decided after its last activity."""
+
+    name: str
+    activities: Annotated[tuple[str, ...], Field(min_length=1)]
+    after: Annotated[str, Field(description="the activity whose result decides; the last of a round")]
+    again: Annotated[float, Field(gt=0, lt=1)]
+    most: Annotated[int | None, Field(ge=1, description="repetitions at most; empty: no limit")] = None
+    redo: Annotated[tuple[str, ...], Field(description="activities between two rounds")] = ()
+
+    @model_validator(mode="after")
+    def _parts(self) -> Self:
+        if self.after not in self.activities:
+            raise ValueError(f"{self.name!r} is decided after {self.after!r}, which is not one of its activities")
+        both = [name for name in self.redo if name in self.activities]
+        if both:
+            raise ValueError(f"{both[0]!r} is both in the loop {self.name!r} and between its rounds")
+        return self
+
+    @property
+    def repetitions(self) -> float:
+        """How often the loop is repeated on average: again + again² + … up to `most` terms."""
+        rest = self.again**self.most if self.most is not None else 0.0
+        return self.again * (1 - rest) / (1 - self.again)
 
 
 class Demand(RequirementPart):
@@ -140,6 +244,9 @@ class Requirements(RequirementPart):
     pools: dict[str, Pool] = {}
     rules: RequiredRules = RequiredRules()
     branches: tuple[RequiredBranch, ...] = ()
+    outcomes: tuple[RequiredOutcome, ...] = ()
+    loops: tuple[RequiredLoop, ...] = ()
+    people: Annotated[dict[str, Person], Field(description="members of pools, by name")] = {}
     demand: Demand = Demand()
     data: Annotated[
         dict[str, Annotated[float, Field(ge=0)]],
@@ -151,18 +258,71 @@ class Requirements(RequirementPart):
 
     @model_validator(mode="after")
     def _names(self) -> Self:
-        known, pools = self.activities, self.pools
-        for name, activity in known.items():
+        for name, activity in self.activities.items():
             for pool in activity.pools:
-                if pool not in pools:
+                if pool not in self.pools:
                     raise ValueError(f"activity {name!r} names the pool {pool!r}, which is not in pools")
-        pairs = (*self.rules.precedes, *self.rules.excludes, *self.rules.separate)
-        named = [*(name for pair in pairs for name in pair), *self.rules.must_include]
-        named += [name for branch in self.branches for name in branch.options]
-        for name in named:
-            if name not in known:
+        for name in self._named():
+            if name not in self.activities:
                 raise ValueError(f"a rule or branch names {name!r}, which is not in activities")
+        self._check_places()
+        self._check_people()
         return self
+
+    def _named(self) -> Iterator[str]:
+        """Every activity that a rule, branch, outcome or loop names."""
+        for pairs in (getattr(self.rules, rule) for rule in PAIR_RULES):
+            for pair in pairs:
+                yield from pair
+        yield from self.rules.must_include
+        for branch in self.branches:
+            yield from branch.options
+        for outcome in self.outcomes:
+            yield outcome.after
+            for part in outcome.branches.values():
+                yield from part.activities
+        for loop in self.loops:
+            yield from (*loop.activities, *loop.redo)
+
+    def _check_places(self) -> None:
+        """An activity is in one branch at most, and outcomes are nested in one direction."""
+        inside: dict[str, str] = {name: branch.name for branch in self.branches for name in branch.options}
+        for outcome in self.outcomes:
+            for name in (name for part in outcome.branches.values() for name in part.activities):
+                if name in inside:
+                    raise ValueError(f"{name!r} is in two branches: of {inside[name]!r} and of {outcome.name!r}")
+                inside[name] = outcome.name
+        after = {outcome.name: outcome.after for outcome in self.outcomes}
+        if len(after) < len(self.outcomes):
+            raise ValueError("two outcomes have the same name")
+        for outcome in self.outcomes:
+            way = [outcome.name]
+            while (outer := inside.get(after[way[-1]])) in after:
+                if outer in way:
+                    circle = " → ".join(map(repr, [*way, outer]))
+                    raise ValueError(f"an outcome would have to be decided before itself: {circle}")
+                way.append(str(outer))
+
+    def _check_people(self) -> None:
+        members: dict[str, int] = {}
+        for person, told in self.people.items():
+            for pool in told.pools:
+                if pool not in self.pools:
+                    raise ValueError(f"{person!r} is in the pool {pool!r}, which is not in pools")
+                members[pool] = members.get(pool, 0) + 1
+        for name, count in members.items():
+            if self.pools[name].most > count:
+                people = "1 person" if count == 1 else f"{count} people"
+                raise ValueError(f"pool {name!r} may have {self.pools[name].most} servers, but has only {people}")
+        for name, activity in self.activities.items():
+            if activity.skills and not any(pool in members for pool in activity.pools):
+                raise ValueError(f"{name!r} needs the skill {activity.skills[0]!r}, but its pools have no people")
+
+
+PAIR_RULES = (
+    "precedes", "excludes", "separate", "coexist", "not_coexist", "response", "chain", "different_people",
+    "same_person",
+)  # fmt: skip
 
 
 def schema() -> dict[str, Any]:

@@ -1,141 +1,20 @@
-"""The hard rules of requirements: which of them a design breaks.
-
-A pair of activities is judged at the block where their paths separate: in a sequence one comes before the other, in a
-choice they never both happen. Nothing is simulated; only the deadline needs a design's performance.
-"""
+"""The hard rules of requirements: which of them a design breaks. Nothing is simulated; only the deadline needs that."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.partial_orders import closure
+from groupwise.workflows.case_flow import CaseFlow
+from groupwise.workflows.case_rules import CaseRules
+from groupwise.workflows.pair_rules import PairRules
+from groupwise.workflows.places import ActivityPlace, places_of
 from groupwise.workflows.requirements import Requirements
-
-Masks: TypeAlias = tuple[int, int, int]
-NOTHING: Masks = (0, 0, 0)
-
-
-class _PairBroken(Exception):
-    """The walk met a pair that breaks a rule."""
-
-
-class PairRules:
-    """Are precedence and exclusion kept? Decided for a tree in one walk over bit masks, without naming the broken pair.
-
-    `masks` has three masks per activity: itself, the activities that must come before it, and those it excludes.
-    """
-
-    def __init__(self, requirements: Requirements) -> None:
-        rules = requirements.rules
-        named = dict.fromkeys(name for pair in (*rules.precedes, *rules.excludes) for name in pair)
-        bit = {name: 1 << number for number, name in enumerate(named)}
-        before, apart = dict.fromkeys(named, 0), dict.fromkeys(named, 0)
-        for first, second in rules.precedes:
-            before[second] |= bit[first]
-        for one, other in rules.excludes:
-            apart[one] |= bit[other]
-            apart[other] |= bit[one]
-        self.masks: dict[str, Masks] = {name: (bit[name], before[name], apart[name]) for name in named}
-
-    def kept(self, root: Any) -> bool:
-        try:
-            self._masks(root)
-        except _PairBroken:
-            return False
-        return True
-
-    def _masks(self, block: Any) -> Masks:
-        kind = type(block)
-        if kind is blocks.Activity:
-            return self.masks.get(block.name, NOTHING)
-        if kind is blocks.Sequence:
-            return self._all_of(block.parts)
-        if kind is blocks.Parallel:
-            return self._all_of(block.parts, in_turn=False)
-        if kind is blocks.Choice:
-            return self._one_of(block.parts)
-        if kind is blocks.PartialOrder:
-            return self._ordered(block)
-        if kind is blocks.Loop:
-            return self._all_of((block.body, block.redo))
-        if kind is blocks.Cancellable:
-            return self._all_of((block.body, block.handler))
-        return self._masks(block.body) if kind is blocks.Instances else NOTHING
-
-    def _all_of(self, parts: tuple[Any, ...], in_turn: bool = True) -> Masks:
-        own = before = apart = 0
-        for part in parts:
-            there, wants, hates = self._masks(part)
-            # Something here must come before, or never with, an earlier part; or after one that it does not wait for.
-            if there & (before | apart) or (wants & own and not in_turn):
-                raise _PairBroken
-            own |= there
-            before |= wants
-            apart |= hates
-        return own, before, apart
-
-    def _one_of(self, parts: tuple[Any, ...]) -> Masks:
-        own = before = apart = 0
-        for part in parts:
-            there, wants, hates = self._masks(part)
-            own |= there
-            before |= wants
-            apart |= hates
-        return own, before, apart
-
-    def _ordered(self, block: blocks.PartialOrder) -> Masks:
-        masks = [self._masks(part) for part in block.parts]
-        later = closure(len(masks), block.edges)
-        own = before = apart = 0
-        for number, (there, wants, hates) in enumerate(masks):
-            if there & apart:
-                raise _PairBroken
-            for other, (those, _, _) in enumerate(masks):
-                # What must come first has to be in a part that the order puts before this one.
-                if other != number and wants & those and not later[other] >> number & 1:
-                    raise _PairBroken
-            own |= there
-            before |= wants
-            apart |= hates
-        return own, before, apart
-
-
-Kind: TypeAlias = Literal[
-    "unknown activity", "must include", "every case", "precedes", "excludes", "pool", "staffing", "separate", "deadline"
-]
-Relation: TypeAlias = Literal["before", "after", "beside", "never both"]
-ROUNDING = 1e-6  # by which the share of cases may fall short
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A broken rule: its kind, an explanation, and the activities or pools it concerns."""
-
-    rule: Kind
-    words: str
-    names: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.words}"
-
-
-@dataclass(frozen=True, slots=True)
-class ActivityPlace:
-    """Where an activity stands: the child indexes that lead there from the root, and the share of cases that do."""
-
-    activity: blocks.Activity
-    path: tuple[int, ...]
-    share: float
+from groupwise.workflows.violations import ROUNDING, Violation
 
 
 def needs(requirements: Requirements) -> dict[str, float]:
     """The share of cases that must do each activity: all, or its branch's probability. Optional ones are left out."""
-    found = {name: 1.0 for name, activity in requirements.activities.items() if not activity.optional}
-    found |= dict.fromkeys(requirements.rules.must_include, 1.0)
-    for branch in requirements.branches:
-        found |= branch.options
-    return found
+    return CaseFlow(requirements).shares
 
 
 Runs: TypeAlias = Iterable[tuple[blocks.Activity, float, float]]
@@ -147,9 +26,8 @@ class RuleBook:
     def __init__(self, requirements: Requirements) -> None:
         self.requirements = requirements
         self.needs = needs(requirements)
-        rules = requirements.rules
-        self.has_pairs = bool(rules.precedes or rules.excludes)
         self.pairs = PairRules(requirements)
+        self.cases = CaseRules(requirements)
         self.first = {name: next(iter(one.pools), None) for name, one in requirements.activities.items()}
         # Per activity: the share of cases it needs (−1 if optional), whether it must be there, and its pools.
         self.known = {
@@ -163,10 +41,8 @@ class RuleBook:
         if runs is not None and self._kept(design, runs):
             return []
         places = {place.activity.name: place for place in places_of(design.root)}
-        found = [*self._presence(places), *self._people(design, places)]
-        if self.has_pairs:
-            found += self._pairs(design.root, places)
-        return found
+        found = [*self._presence(places), *self._people(design, places), *self.pairs.broken(design.root, places)]
+        return [*found, *self.cases.broken(design, places)]
 
     def _kept(self, design: blocks.Design, runs: Runs) -> bool:
         """Whether every rule is kept: the fast path, which does not say what is broken."""
@@ -185,7 +61,9 @@ class RuleBook:
         pools = self.requirements.pools
         if not all(pool in pools and pools[pool].least <= count <= pools[pool].most for pool, count in design.servers):
             return False
-        return not self.has_pairs or self.pairs.kept(design.root)
+        if self.pairs and not self.pairs.kept(design.root):
+            return False
+        return not self.cases or self.cases.kept(design)
 
     def _separated(self, runs: Runs) -> bool:
         pools = {activity.name: activity.handling.pool or self.first[activity.name] for activity, *_ in runs}
@@ -234,70 +112,9 @@ class RuleBook:
     def _pool(self, place: ActivityPlace | None) -> str | None:
         return None if place is None else place.activity.handling.pool or self.first.get(place.activity.name)
 
-    def _pairs(self, root: blocks.Block, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
-        for first, second in self.requirements.rules.precedes:
-            if first in places and second in places:
-                found = relation(root, places[first].path, places[second].path)
-                if found in ("after", "beside"):
-                    how = "comes before" if found == "after" else "does not wait for"
-                    yield Violation("precedes", f"{second!r} {how} {first!r}", (first, second))
-        for one, other in self.requirements.rules.excludes:
-            if one in places and other in places:
-                found = relation(root, places[one].path, places[other].path)
-                if found != "never both":
-                    yield Violation("excludes", f"{one!r} and {other!r} can both happen in one case", (one, other))
-
 
 def broken_rules(design: blocks.Design, requirements: Requirements, cycle_time: float | None = None) -> list[Violation]:
     """Every rule that the design breaks; the deadline is checked if `cycle_time` is given."""
     book = RuleBook(requirements)
     late = book.late(cycle_time) if cycle_time is not None else None
     return [*book.broken(design), *([late] if late else [])]
-
-
-def relation(root: blocks.Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:
-    """How two activities relate, decided at the block where their paths separate: a body precedes redo and handler."""
-    block = root
-    for a, b in zip(one, other, strict=False):
-        if a == b:
-            block = blocks.children(block)[a]
-            continue
-        match block:
-            case blocks.Choice():
-                return "never both"
-            case blocks.Parallel():
-                return "beside"
-            case blocks.PartialOrder(parts, edges):
-                later = closure(len(parts), edges)
-                return "before" if later[a] >> b & 1 else "after" if later[b] >> a & 1 else "beside"
-            case _:
-                return "before" if a < b else "after"
-    raise AssertionError("two activities at one place")
-
-
-def places_of(root: blocks.Block) -> Iterator[ActivityPlace]:
-    """Every activity of a tree with its place, in the order in which they are written."""
-    stack: list[tuple[blocks.Block, tuple[int, ...], float]] = [(root, (), 1.0)]
-    while stack:
-        block, path, share = stack.pop()
-        if isinstance(block, blocks.Activity):
-            yield ActivityPlace(block, path, share)
-        elif isinstance(block, blocks.Sequence | blocks.Parallel | blocks.PartialOrder):
-            stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)][::-1]
-        else:
-            stack += _unsure(block, path, share)[::-1]
-
-
-def _unsure(
-    block: blocks.Block, path: tuple[int, ...], share: float
-) -> list[tuple[blocks.Block, tuple[int, ...], float]]:
-    """The children of a block that not every case reaches, each with its path and share."""
-    match block:
-        case blocks.Choice(parts, probabilities):
-            return [(part, (*path, n), share * probabilities[n]) for n, part in enumerate(parts)]
-        case blocks.Loop(body, again, redo):
-            return [(body, (*path, 0), share), (redo, (*path, 1), share * again)]
-        case blocks.Cancellable(body, chance, handler):
-            return [(body, (*path, 0), share), (handler, (*path, 1), share * chance)]
-        case _:
-            return [(part, (*path, n), share) for n, part in enumerate(blocks.children(block))]

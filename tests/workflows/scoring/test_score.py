@@ -11,6 +11,7 @@ import pytest
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Activity, Cancellable, Choice, Design, Handling, Parallel, Sequence, Skip
+from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.evaluation.performance import Performance
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements
 from groupwise.workflows.scoring import DesignScore, ScorePart, score, score_batch
@@ -51,6 +52,7 @@ def test_every_part_is_what_its_formula_says() -> None:
     assert shares(found) == pytest.approx(
         {
             "cycle time": 20 / 60,
+            "cost": 1.0,  # 3 for the activities, and two servers, the fewest that keep up, at 0.1 for every 20 s
             "memory": 1.0,  # 150 / 0.05 = 3000 byte-seconds, as three activities of 10 s with 100 bytes need
             "CPU utilisation": 3 / 4,
             "throughput": 1.0,
@@ -59,18 +61,18 @@ def test_every_part_is_what_its_formula_says() -> None:
             "fan-in and fan-out": 1.0,
             "connectivity": 1.0,
             "path coverage": 1.0,
-            "readability": (50 / 55 + 1 + 1 + 1 + 1) / 5,
+            "readability": (1 / (1 + (5 / 50) ** 2) + 1 + 1 + 1 + 1) / 5,
             "modularity": 1.0,
             "documentation": 0.0,
             "testability": 1.0,
             "utilisation": 0.75 / 0.8,
-            "cost": 6 / 7,  # three activities: 1 each, and 10 s at 0.1
-            "scalability": 1 - 0.75 * 2 / 4,
+            "cost efficiency": 6 / 7,  # three activities: 1 each, and 10 s at 0.1
+            "scalability": 1 - 0.75,
             "contention": 0.5,  # 30 s of waiting beside 30 s of work
         }
     )
-    means = {name: [shares(found)[m.name] for m in MEASURES if m.group == name] for name in GROUPS}
-    expected = {name: sum(values) / len(values) for name, values in means.items()}
+    parts = {name: [(m.weight, shares(found)[m.name]) for m in MEASURES if m.group == name] for name in GROUPS}
+    expected = {name: sum(w * share for w, share in some) / sum(w for w, _ in some) for name, some in parts.items()}
     assert dict(zip(GROUPS, found.groups, strict=True)) == pytest.approx(expected)
     weights = (0.4, 0.25, 0.2, 0.15)
     assert found.total == pytest.approx(sum(w * expected[g] for w, g in zip(weights, GROUPS, strict=True)))
@@ -140,7 +142,9 @@ def test_z_scores_are_relative_to_their_batch_and_equal_parts_count_nothing() ->
 def test_giving_up_is_no_way_to_be_fast() -> None:
     hasty = replace(MEASURED, cycle_time=1.0, completed=0.01, cost=0.1)
     found = shares(score(LINE, asked(), hasty))
-    assert [found[name] for name in ("cycle time", "throughput", "cost")] == pytest.approx([0.01] * 3)
+    assert [found[name] for name in ("cycle time", "throughput", "cost", "cost efficiency")] == pytest.approx(
+        [0.01] * 4
+    )
 
 
 def test_breaking_everything_off_is_none_either() -> None:
@@ -150,13 +154,49 @@ def test_breaking_everything_off_is_none_either() -> None:
     assert shares(score(broken_off, asked(), quick))["cycle time"] == pytest.approx(0.01)
 
 
-def test_a_design_that_cannot_keep_up_has_no_cycle_time() -> None:
+def test_a_design_that_cannot_keep_up_has_no_score() -> None:
     overrun = replace(MEASURED, capacity=0.04, cycle_time=500.0, throughput=0.04)
-    relaxed = asked(rules={})
-    assert shares(score(LINE, relaxed, overrun))["cycle time"] == 0
-    assert shares(score(LINE, relaxed, overrun))["contention"] == 0
-    assert score(LINE, asked(), overrun).broken[0].words == "a case takes inf s on average, but only 1000 s are allowed"
-    assert math.isfinite(score(LINE, relaxed, overrun).total)
+    found = score(LINE, asked(rules={}), overrun)
+    assert (found.total, found.broken[0].rule) == (0, "overload")
+    assert found.broken[0].words == "0.05 cases arrive per second, but only 0.04 can be handled"
+    told = score(Design("d", LINE.root, (("desk", 1),)), asked(rules={}))
+    assert told.broken[0].words == "pool 'desk' has a load of 1.50 with 1 server; it needs at least 2 to keep up"
+    batch = asked(rules={}, demand={"runs": 3})
+    assert score(Design("d", LINE.root, (("desk", 1),)), batch).total > 0, "runs that start at once have all the time"
+
+
+def test_larger_limits_and_empty_words_earn_nothing() -> None:
+    """What requirements allow but a design does not use must not count for it."""
+    plain = score(LINE, asked(), MEASURED).total
+    pools = {"desk": {"most": 1000, "wage": 0.1, "kind": "machine"}}
+    assert score(LINE, asked(pools=pools), MEASURED).total == plain
+    activity = {"duration": {"mean": 10}, "pools": ["desk"], "cost": 1, "cpu": 2, "memory": 100}
+    for words in ("x y z", "to do later", "check claim assess claim", "does what its name says, like all of them"):
+        told = {one.name: {**activity, "documentation": words} for one in (A, B, C)}
+        assert score(replace(LINE, documentation="tbd tbd tbd"), asked(activities=told), MEASURED).total == plain
+    said = {
+        one.name: {**activity, "documentation": f"Compare {one.name} with the policy it names."} for one in (A, B, C)
+    }
+    assert score(LINE, asked(activities=said), MEASURED).total > plain
+
+
+@pytest.mark.parametrize("kind", ["person", "machine"])
+def test_cutting_people_off_saves_no_time(kind: str) -> None:
+    activity = {"duration": {"kind": "lognormal", "mean": 10, "std": 30}, "pools": ["desk"]}
+    pools = {"desk": {"most": 4, "wage": 0.1, "kind": kind}}
+    requirements = asked(activities={one.name: activity for one in (A, B, C)}, pools=pools, rules={})
+    hasty = Design("d", Sequence((Activity(A.name, Handling(timeout=60.0)), B, C)), (("desk", 3),))
+    patient = Design("d", LINE.root, (("desk", 3),))
+    assert evaluate(hasty, requirements).cycle_time < 0.97 * evaluate(patient, requirements).cycle_time
+    quick, slow = (shares(score(design, requirements))["cycle time"] for design in (hasty, patient))
+    assert (quick > slow) is (kind == "machine"), "work of people counts as if it were waited for"
+
+
+def test_parallel_work_is_worth_its_gateways_and_useless_gateways_are_not() -> None:
+    """A tenth less time outweighs the split and join it takes; the same time does not."""
+    faster, same = replace(MEASURED, cycle_time=54.0), MEASURED
+    assert score(WIDE, asked(), faster).total > score(LINE, asked(), MEASURED).total
+    assert score(WIDE, asked(), same).total < score(LINE, asked(), MEASURED).total
 
 
 def test_coverage_counts_what_cases_need_and_get() -> None:

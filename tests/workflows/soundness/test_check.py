@@ -210,6 +210,19 @@ def test_graphs_that_call_each_other_must_be_able_to_end() -> None:
     assert verdict(check_document(Document("d", (caller, endless)))["one"]) == ("unsound", "endless calls")
 
 
+def test_a_graph_that_calls_itself_for_ever_is_unsound_however_large_it_is() -> None:
+    """What is too large to search is unknown; that it never ends is known all the same."""
+    ways = [f"w{n}" for n in range(9)]
+    flows = ["i split", *(f"split {way}" for way in ways), *(f"{way} join" for way in ways), "join again", "again o"]
+    wide = graph(*flows, split=("xor", "or"), join=("or", "and"))
+    assert check_document(Document("d", (wide,)))[wide.name].rule == "too large"
+    nodes = tuple(replace(node, calls=wide.name if node.id == "again" else "") for node in wide.nodes)
+    assert verdict(check_document(Document("d", (replace(wide, nodes=nodes),)))[wide.name]) == (
+        "unsound",
+        "endless calls",
+    )
+
+
 def test_a_large_graph_is_judged_or_given_up_within_the_bound() -> None:
     """Two thousand nodes: a sound design, a web of and-gateways too large to search, and one of or-gateways."""
     rng = random.Random(1)

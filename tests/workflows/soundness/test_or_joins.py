@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.soundness import or_joins
 from groupwise.workflows.soundness.check import check_graph, structure
-from groupwise.workflows.soundness.net import graph_net
+from groupwise.workflows.soundness.net import Net, NetTransition, OrJoin, graph_net
 from tests.workflows.soundness.oracle import TooManyMarkings, defects
 
 
@@ -113,3 +116,70 @@ def test_whatever_the_graph_there_is_a_verdict(graph: Graph) -> None:
     found = check_graph(graph, bound=2_000)
     assert found.verdict in ("sound", "unsound", "unknown")
     assert found.sound or found.explanation
+
+
+def test_an_answer_about_one_join_and_marking_is_not_given_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was asked before, an or-join may fire exactly if one that is asked for the first time says so."""
+    monkeypatch.setattr(or_joins, "WORK", 100_000)
+    asked = 0
+    for seed in range(100):
+        rng = random.Random(f"answers/{seed}")
+        found = graph_net(random_graph(rng, rng.randint(3, 6)))
+        net, joins = found.net, found.or_joins
+        shared = or_joins.OrJoinWait(net, joins)
+        with suppress(or_joins.TooFarAhead):
+            for _ in range(60 if len(joins) > 1 else 0):
+                marking = rng.getrandbits(len(net.places)) & rng.getrandbits(len(net.places))
+                for number, join in shared.of_step.items():
+                    if net.transitions[number].takes == marking & join.places:
+                        fresh = or_joins.OrJoinWait(net, joins)
+                        assert shared(number, marking) == fresh(number, marking), (seed, marking, number)
+                        asked += 1
+    assert asked > 300
+
+
+def waiting(*steps: tuple[str, str, str]) -> bool:
+    """Whether a join of x and y waits with tokens at x, q and z; steps are written as takes, puts and clears."""
+    places = {name: 1 << number for number, name in enumerate("ioxyqzkwv")}
+
+    def mask(names: str) -> int:
+        return sum(places[name] for name in names)
+
+    joins = [NetTransition("", "", mask(some), mask("o")) for some in ("x", "y", "xy")]
+    others = [NetTransition("t", "t", mask(takes), mask(puts), mask(clears)) for takes, puts, clears in steps]
+    net = Net(tuple(places), (*joins, *others))
+    wait = or_joins.OrJoinWait(net, (OrJoin("j", mask("xy"), frozenset(range(3))),))
+    assert not wait(1, mask("xqz")), "not even asked without a token at y"
+    return not wait(0, mask("xqz"))
+
+
+def test_a_second_token_in_a_place_counts_when_looking_ahead() -> None:
+    """`z` brings a second token to q: one goes on to w with k, and only the other can bring y together with it."""
+    brings = [("z", "qk", ""), ("qk", "w", "")]
+    assert waiting(*brings, ("qw", "y", ""))
+    assert not waiting(*brings, ("qwk", "y", "")), "of k there is but one"
+    # A step that clears q takes both tokens away.
+    assert waiting(("z", "qk", ""), ("k", "w", ""), ("qw", "y", ""))
+    assert not waiting(("z", "qk", ""), ("k", "w", "q"), ("qw", "y", ""))
+    # What takes the token at x away brings nothing that the join could take with it.
+    assert not waiting(("xz", "y", ""))
+    assert not waiting(("z", "y", "x"))
+    assert waiting(("z", "y", "q"))
+    assert waiting(("z", "k", ""), ("xk", "xy", ""))
+
+
+def test_looking_ahead_stops_at_its_limit_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = graph_net(race("slow", "s→slow"))
+    net, (join,) = found.net, found.or_joins
+    marking = next(1 << place for place, name in enumerate(net.places) if name == "slow→j")
+    number = next(number for number in join.transitions if net.transitions[number].takes == marking)
+    free = or_joins.OrJoinWait(net, found.or_joins)
+    answer = free(number, marking)
+    assert free.work > 0
+    monkeypatch.setattr(or_joins, "WORK", free.work)
+    again = or_joins.OrJoinWait(net, found.or_joins)
+    assert again(number, marking) == answer
+    assert again(number, marking) == answer, "what is known takes no more work"
+    monkeypatch.setattr(or_joins, "WORK", free.work - 1)
+    with pytest.raises(or_joins.TooFarAhead, match="'j'"):
+        or_joins.OrJoinWait(net, found.or_joins)(number, marking)

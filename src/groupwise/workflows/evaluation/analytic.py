@@ -10,12 +10,13 @@ from functools import cache
 
 import numpy as np
 
-from groupwise.workflows.evaluation.array_format import ACTIVITY, INSTANCES, Floats
+from groupwise.workflows.evaluation.array_format import ACTIVITY, CHOICE, INSTANCES, LOOP, Floats
 from groupwise.workflows.evaluation.encoding import Encoded
 from groupwise.workflows.evaluation.network import network_fields as fields
 from groupwise.workflows.evaluation.network.gamma_tables import gamma_table
 from groupwise.workflows.evaluation.network.solver import solve
 from groupwise.workflows.evaluation.performance import Performance
+from groupwise.workflows.evaluation.staffing import busiest
 
 _table = cache(gamma_table)
 
@@ -29,16 +30,13 @@ def analyse(encoded: Encoded) -> Performance:
     catalogue = encoded.catalogue
     rate = catalogue.arrivals or 0.0
     found, pools = _solve(encoded, rate)
-    # Work per case in seconds of staffed time: a pool that is open a third of the week needs three times as long.
-    work = pools[:, 0] / catalogue.open_shares
-    shares = (rate * work / encoded.servers).tolist()
-    busiest = max(shares, default=0.0)
-    capacity = rate / busiest if busiest > 0 else _capacity(encoded, work)
+    shares = (rate * pools[:, 0] / encoded.staffed).tolist()
+    capacity = _capacity(encoded, pools[:, 0])
     throughput = min(rate, capacity) if rate else capacity
-    reason = _outside(encoded, pools, shares)
-    overloaded = rate > 0 and busiest >= 1
+    reason = _outside(encoded, pools)
+    overloaded = rate > 0 and capacity <= rate
     cycle = math.inf if overloaded else float(found[fields.CYCLE])
-    wages = float(encoded.servers @ catalogue.staffed_wages)
+    wages = encoded.wages
     return Performance(
         "analytic",
         cycle,
@@ -58,30 +56,81 @@ def analyse(encoded: Encoded) -> Performance:
 
 def loads(encoded: Encoded) -> dict[str, float]:
     """The load of each pool, as a share of its servers' working time; at 1 or more it does not keep up."""
-    catalogue = encoded.catalogue
-    rate = catalogue.arrivals or 0.0
-    _, pools = _solve(encoded, rate)
-    shares = rate * pools[:, 0] / catalogue.open_shares / encoded.servers
-    return dict(zip(catalogue.pool_names, shares.tolist(), strict=True))
+    rate = encoded.catalogue.arrivals or 0.0
+    shares = rate * _solve(encoded, rate)[1][:, 0] / encoded.staffed
+    return dict(zip(encoded.catalogue.pool_names, shares.tolist(), strict=True))
 
 
 def overload(encoded: Encoded) -> str:
-    """Which pool does not keep up and how many servers it would need; empty if all keep up."""
-    for number, (name, share) in enumerate(loads(encoded).items()):
+    """Who does not keep up with the cases that arrive, and how many servers it would take; empty if all keep up."""
+    rate = encoded.catalogue.arrivals
+    return "" if rate is None else _overload(encoded, _solve(encoded, rate)[1][:, 0], rate)
+
+
+def _overload(encoded: Encoded, work: Floats, rate: float) -> str:
+    catalogue = encoded.catalogue
+    for number, share in enumerate((rate * work / encoded.staffed).tolist()):
         if share >= 1:
-            return _too_few(name, share, int(encoded.servers[number]))
+            return _too_few(catalogue.pool_names[number], share, int(encoded.servers[number]))
+    if encoded.workers:
+        load, names, who = _busiest(encoded, work)
+        if rate * load >= 1:
+            work_, people = ", ".join(map(repr, names)), ", ".join(map(repr, who))
+            return f"only {people} can do {work_}, which would keep them busy {rate * load:.2f} times over"
     return ""
 
 
 def capacity_of(encoded: Encoded) -> float:
     """How many cases per second the pools could handle."""
-    _, pools = _solve(encoded, 0.0)
-    return _capacity(encoded, pools[:, 0] / encoded.catalogue.open_shares)
+    return _capacity(encoded, _solve(encoded, 0.0)[1][:, 0])
 
 
 def _capacity(encoded: Encoded, work: Floats) -> float:
+    # `work` is what one case needs of each pool, in seconds of working time.
     used = work > 0
-    return float(np.min(encoded.servers[used] / work[used])) if used.any() else math.inf
+    most = float(np.min(encoded.staffed[used] / work[used])) if used.any() else math.inf
+    if encoded.workers:
+        load, _, _ = _busiest(encoded, work)
+        most = min(most, 1 / load) if load > 0 else most
+    return most
+
+
+def _busiest(encoded: Encoded, work: Floats) -> tuple[float, list[str], list[str]]:
+    """The busiest workers, per case: their load, the activities that only they can do, and their names."""
+    workers, roster = encoded.workers, encoded.catalogue.roster
+    done = _visited(encoded)
+    totals = np.zeros(len(work))
+    for (_, pool), seconds in done.items():
+        totals[pool] += seconds
+    groups = []
+    for (activity, pool), seconds in done.items():
+        groups.append((encoded.able[activity], float(seconds * work[pool] / totals[pool]) if totals[pool] > 0 else 0.0))
+    load, chosen = busiest(groups, [worker.hours for worker in workers])
+    names = [roster.names[number] for number in sorted({list(done)[number][0] for number in chosen})]
+    people = sorted({who for number in chosen for who in groups[number][0]})
+    return load, names, [workers[who].name for who in people]
+
+
+def _visited(encoded: Encoded) -> dict[tuple[int, int], float]:
+    """Seconds per case for every activity and its pool, as if no case ended early."""
+    visits = np.zeros(encoded.size)
+    visits[-1] = 1.0
+    found: dict[tuple[int, int], float] = {}
+    # The tree is in post-order: backwards, every block comes before its children.
+    for number in range(encoded.size - 1, -1, -1):
+        kind, detail, first, count = encoded.nodes[number].tolist()
+        often = visits[number]
+        if kind == ACTIVITY:
+            row = encoded.rows[detail]
+            if row[1] >= 0:
+                key = int(row[0]), int(row[1])
+                found[key] = found.get(key, 0.0) + often * float(row[2])
+        again = encoded.weights[first] if kind == LOOP else 0.0
+        for slot in range(count):
+            share = encoded.weights[first + slot] if kind == CHOICE else 1.0
+            rounds = (again if slot else 1.0) / (1 - again) if kind == LOOP else 1.0
+            visits[encoded.links[first + slot]] += often * share * rounds
+    return found
 
 
 def _too_few(name: str, share: float, servers: int) -> str:
@@ -91,14 +140,15 @@ def _too_few(name: str, share: float, servers: int) -> str:
     return f"pool {name!r} has a load of {share:.2f} with {servers} {plural}; it needs at least {needed} to keep up"
 
 
-def _outside(encoded: Encoded, pools: Floats, shares: list[float]) -> str:
+def _outside(encoded: Encoded, pools: Floats) -> str:
     """Why the formulas do not cover this design; empty if they do."""
     catalogue = encoded.catalogue
     if catalogue.arrivals is None:
         return "runs start at once instead of arriving, so waiting is left out"
-    for number, share in enumerate(shares):
-        if share >= 1:
-            return _too_few(catalogue.pool_names[number], share, int(encoded.servers[number]))
+    if reason := _overload(encoded, pools[:, 0], catalogue.arrivals):
+        return reason
+    if encoded.workers:
+        return "people differ in skills or hours, or must not do everything"
     for number, name in enumerate(catalogue.pool_names if catalogue.with_shifts else ()):
         if pools[number, 0] > 0 and len(catalogue.shifts[number]):
             return f"pool {name!r} has working hours"

@@ -8,7 +8,7 @@ import math
 from groupwise.workflows.requirements import Duration
 
 STEPS = 400  # intervals of the midpoint rule up to a timeout
-SERIES = 500  # most terms of the incomplete gamma function
+LARGE_SHAPE = 10_000.0  # above it the series of the incomplete gamma function would need thousands of terms
 
 
 def moments(duration: Duration, speed: float = 1.0, timeout: float = math.inf) -> tuple[float, float, float]:
@@ -68,14 +68,17 @@ def cdf(kind: str, mean: float, scv: float, x: float) -> float:
 
 def gamma_cdf(shape: float, x: float) -> float:
     """The regularised lower incomplete gamma function P(shape, x), by its power series."""
-    if x > shape + 40 * math.sqrt(shape) + 40:  # forty deviations above the mean; the series would need many terms
+    if x > shape + 12 * math.sqrt(shape) + 40:  # more than twelve deviations above the mean
         return 1.0
+    if shape > LARGE_SHAPE:  # Wilson and Hilferty (1931): the cube root is nearly normal
+        return _phi(3 * math.sqrt(shape) * ((x / shape) ** (1 / 3) - 1 + 1 / (9 * shape)))
     term = total = math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
-    for number in range(1, SERIES):
+    number = 1
+    # Terms grow as long as shape + number < x, and then fall.
+    while term >= 1e-12 * total > 0:
         term *= x / (shape + number)
         total += term
-        if term < 1e-12 * total:
-            break
+        number += 1
     return min(total, 1.0)
 
 

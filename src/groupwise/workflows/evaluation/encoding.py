@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 import weakref
 from array import array
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,18 +22,24 @@ import groupwise.workflows.blocks as blocks
 from groupwise.workflows.blocks import PLAIN, Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.durations import moments
+from groupwise.workflows.evaluation.staffing import Roster, Worker, shifts_of
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.requirements import Requirements
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Encoded:
     """A design as arrays.
 
     `nodes` has shape [blocks, 4]: kind, detail, first, count. A node's children are `links[first : first + count]`;
     `weights` at the same places are the probabilities of a choice, of another round of a loop, or of a cancellation.
-    The detail is the row of an activity, or a place in `links`: for instances least, most and enough; for an order the
-    number of edges and the two ends of each, sorted by the later end.
+    The detail is the row of an activity, how often a loop may repeat (0: without a limit), or a place in `links`: for
+    instances least, most and enough; for an order the number of edges and the two ends of each, sorted by the later
+    end. The weights of a limited loop are that of a loop without a limit that has as many rounds on average, and its
+    own.
+
+    `paid` are the servers that have to be paid: a pool that nothing uses may do without any. If it matters who does
+    what, `workers` are set, and `able` says which of them may do each activity, by number.
     """
 
     catalogue: Catalogue
@@ -40,10 +48,30 @@ class Encoded:
     weights: Floats
     rows: Floats
     servers: Ints
+    paid: Ints
+    workers: tuple[Worker, ...] = ()
+    able: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         return len(self.nodes)
+
+    @cached_property
+    def staffed(self) -> Floats:
+        """The time at work of each pool's servers, in servers: working hours count as a share of the week."""
+        if not self.workers:
+            return np.asarray(self.servers * self.catalogue.open_shares)
+        found = np.zeros(len(self.servers))
+        for worker in self.workers:
+            found[list(worker.pools)] += worker.hours
+        return found
+
+    @property
+    def wages(self) -> float:
+        """Money per second for everybody who is at work; people in several pools are paid by the first."""
+        if self.workers:
+            return sum(worker.wage * worker.hours for worker in self.workers)
+        return float(self.paid @ self.catalogue.staffed_wages)
 
     def disciplines(self) -> Ints:
         """The discipline of each pool: that of its first activity that asks for another than fifo."""
@@ -73,11 +101,13 @@ class Catalogue:
         self.least = np.array([pool.least for pool in pools], np.int64)
         self.most = np.array([pool.most for pool in pools], np.int64)
         self.wages = np.array([pool.wage for pool in pools], np.float64)
-        self.shifts = tuple(_shifts(pool.calendar) for pool in pools)
+        self.shifts = tuple(shifts_of(pool.calendar) for pool in pools)
         self.with_shifts = any(map(len, self.shifts))
         open_ = [float((s[:, 1] - s[:, 0]).sum()) / WEEK if len(s) else 1.0 for s in self.shifts]
         self.open_shares = np.array(open_)
         self.staffed_wages = self.wages * self.open_shares
+        self.limits = {frozenset(loop.activities): loop.most for loop in requirements.loops if loop.most is not None}
+        self.roster = Roster(requirements)
         self.only_fifo = True
         self.rows: Floats = np.zeros((64, len(ROW)))
         self.plain: dict[str, int] = {}
@@ -172,6 +202,40 @@ class Catalogue:
         self.staffed[staff] = servers
         return servers
 
+    def paid(self, staff: tuple[tuple[str, int], ...], servers: Ints, nodes: Ints) -> Ints:
+        """The servers without those of pools that may be empty, that nothing uses and that the design does not name."""
+        if (self.least > 0).all():
+            return servers
+        used = self.rows[nodes[nodes[:, 0] == ACTIVITY, 1], 1].astype(np.int64)
+        needed = self.least > 0
+        needed[used[used >= 0]] = True
+        needed[[self.pool_numbers[pool] for pool, _ in staff]] = True
+        return np.where(needed, servers, 0)
+
+    def able(self, workers: tuple[Worker, ...], nodes: Ints) -> dict[int, frozenset[int]]:
+        """Which workers may do each activity; a design with one that nobody can do is refused."""
+        rows = self.rows[nodes[nodes[:, 0] == ACTIVITY, 1], :2].astype(np.int64).tolist()
+        found = self.roster.able(workers, {activity: pool for activity, pool in rows if pool >= 0})
+        for activity, pool in rows:
+            if pool >= 0 and not found[activity]:
+                needed = " and ".join(map(repr, sorted(self.roster.skills[activity])))
+                bound = [self.roster.names[other] for other in self.roster.bound[activity]]
+                also = f", and may also do {', '.join(map(repr, bound))}" if bound else ""
+                said = f"nobody at work in {self.pool_names[pool]!r} has the skills for {self.roster.names[activity]!r}"
+                said += f": {needed}" if needed else ""
+                raise blocks.DesignError(said + also, hint="Add servers, or give somebody the skills.")
+        return found
+
+    def rounds(self, loop: Loop) -> tuple[int, float]:
+        """How often a loop may repeat, and the chance of repeating of a loop without limit that does so as often."""
+        if not self.limits:
+            return 0, loop.again
+        most = self.limits.get(frozenset(one.name for one in blocks.activities(loop.body)))
+        if most is None:
+            return 0, loop.again
+        # 1 + again + again² + … + again^most rounds on average, where a loop without limit has 1 / (1 − again).
+        return most, 1 - (1 - loop.again) / (1 - loop.again ** (most + 1))
+
 
 # By id, because requirements are not hashable; `weakref.finalize` removes an entry before its id can be reused.
 _catalogues: dict[int, Catalogue] = {}
@@ -187,17 +251,6 @@ def catalogue_of(requirements: Requirements) -> Catalogue:
     return found
 
 
-def _shifts(calendar: tuple[tuple[float, float], ...]) -> Floats:
-    """Hours of the week as seconds, sorted, with touching shifts merged; shape [shifts, 2]."""
-    merged: list[list[float]] = []
-    for start, end in sorted(calendar):
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([start, end])
-    return np.array(merged, np.float64).reshape(-1, 2) * 3600
-
-
 def encode(design: blocks.Design, requirements: Requirements) -> Encoded:
     """A design as arrays."""
     catalogue = catalogue_of(requirements)
@@ -205,13 +258,19 @@ def encode(design: blocks.Design, requirements: Requirements) -> Encoded:
     links: list[int] = []
     weights: list[float] = []
     _add(design.root, catalogue, nodes, links, weights)
+    tree = np.frombuffer(array("q", nodes), np.int64).reshape(-1, 4)
+    servers = catalogue.servers(design.servers)
+    workers = catalogue.roster.workers(servers) if catalogue.roster.by_name else ()
     return Encoded(
         catalogue,
-        np.frombuffer(array("q", nodes), np.int64).reshape(-1, 4),
+        tree,
         np.frombuffer(array("q", links or [0]), np.int64),
         np.frombuffer(array("d", weights or [0.0])),
         catalogue.rows,
-        catalogue.servers(design.servers),
+        servers,
+        catalogue.paid(design.servers, servers, tree),
+        workers,
+        catalogue.able(workers, tree) if workers else {},
     )
 
 
@@ -239,8 +298,9 @@ def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], w
     else:
         loop = kind is Loop
         links += _add_parts((block.body, block.redo if loop else block.handler), catalogue, nodes, links, weights)
-        nodes += (LOOP if loop else CANCELLABLE, 0, len(links) - 2, 2)
-        weights += (block.again if loop else block.chance, 0.0)
+        most, alike = catalogue.rounds(block) if loop else (0, block.chance)
+        nodes += (LOOP if loop else CANCELLABLE, most, len(links) - 2, 2)
+        weights += (alike, block.again if loop else 0.0)
     return len(nodes) // 4 - 1
 
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.evaluation.array_format import ACTIVITY, INSTANCES, ORDER, ROW, Floats, Ints
+from groupwise.workflows.blocks import DesignError
+from groupwise.workflows.evaluation.array_format import ACTIVITY, INSTANCES, LOOP, ORDER, ROW, Floats, Ints
 from groupwise.workflows.evaluation.encoding import Encoded
 from groupwise.workflows.evaluation.engine import engine_fields as fields
 from groupwise.workflows.evaluation.engine.simulation_loop import run_arrivals, run_batches
@@ -33,7 +34,12 @@ WARM_UP = 0.2
 BATCHES = 20
 # How many times as many cases may arrive as are measured, while the last measured ones are still running.
 PATIENCE = 2
-STUDENT = {20: 2.093}  # 97.5% quantile of Student's t for 19 degrees of freedom
+NORMAL = 1.959964  # 97.5% quantile of the normal distribution
+# A simulation is repeated with four times as many cases until its interval is this narrow, as a share of the mean, or
+# until that many cases or tries were simulated.
+PRECISE = 0.04
+MOST_CASES = 40_000
+MOST_TRIES = 4_000_000
 LARGEST = 1 << 24
 
 
@@ -41,7 +47,8 @@ LARGEST = 1 << 24
 class Simulated:
     """Measurements after the warm-up: arrays have one entry per case, in the order of arrival.
 
-    `makespans` has one entry per batch of runs. `span` is the time measured, `pool_time` each pool's busy time in it.
+    `makespans` has one entry per batch of runs. `span` is the time measured, `pool_time` each pool's busy time in it,
+    `unfinished` the number of cases that did not end.
     """
 
     cycle: Floats
@@ -56,6 +63,18 @@ class Simulated:
     cpu_peak: float
     memory_peak: float
     trace: tuple[SimulatedTry, ...] = ()
+    unfinished: int = 0
+
+
+def simulate_precisely(encoded: Encoded, cases: int, seed: int = 0) -> Simulated:
+    """At least `cases` cases, and as many more as the mean cycle time needs to be known well."""
+    while True:
+        found = simulate(encoded, cases, seed)
+        low, high = interval_of(encoded, found)
+        tries = 4 * cases * sum(kind == ACTIVITY for kind in encoded.nodes[:, 0].tolist())
+        if high - low <= 2 * PRECISE * found.cycle.mean() or 4 * cases > MOST_CASES or tries > MOST_TRIES:
+            return found
+        cases *= 4
 
 
 def simulate(encoded: Encoded, cases: int, seed: int = 0, trace: int = 0) -> Simulated:
@@ -98,12 +117,17 @@ class Memory:
         self.encoded = encoded
         self.whole = [0] * fields.HEAD
         self.real = [0.0] * fields.HEAD
+        self.workers: list[int] = []
         self.pools = self._lay_pools()
+        self.duties = self._lay_duties() if encoded.workers else []
         nodes = self._lay_nodes(self._lay_rows())
         self.parts: list[tuple[int, int]] = []
         self.length = len(self.whole)
         frames = self._part(room, fields.FRAME_FIELDS)
-        running = self._part(room, fields.CASE_FIELDS + encoded.size)
+        # A counter of draws for every block, and who did every activity.
+        counters = encoded.size + len(self.duties)
+        running = self._part(room, fields.CASE_FIELDS + counters)
+        aside = self._part(room if encoded.workers else 0, fields.EVENT_FIELDS)
         events = self._part(2 * room, fields.EVENT_FIELDS)
         agenda = self._part(room, fields.AGENDA_FIELDS)
         queues = [self._part(room, fields.EVENT_FIELDS) for _ in self.pools]
@@ -112,7 +136,7 @@ class Memory:
         self.m, self.x = np.zeros(self.length, np.int64), np.zeros(self.length)
         self.m[: len(self.whole)], self.x[: len(self.real)] = self.whole, self.real
         self._chain(frames, room, fields.FRAME_FIELDS, fields.AFTER)
-        self._chain(running, room, fields.CASE_FIELDS + encoded.size, fields.NEXT)
+        self._chain(running, room, fields.CASE_FIELDS + counters, fields.NEXT)
         self.m[self.kept : self.trace : fields.KEPT] = -1
         for pool, queue in zip(self.pools, queues, strict=True):
             self.m[pool + fields.QUEUE_BASE], self.m[pool + fields.QUEUE_ROOM] = queue, room
@@ -121,7 +145,8 @@ class Memory:
             fields.FREE_FRAME: frames, fields.FREE_CASE: running, fields.ROOT: nodes[-1], fields.EVENT_BASE: events,
             fields.EVENT_ROOM: 2 * room, fields.AGENDA_BASE: agenda, fields.AGENDA_ROOM: room,
             fields.CASE_BASE: self.kept, fields.CASE_ROOM: cases,
-            fields.TRACE_BASE: self.trace, fields.TRACE_ROOM: trace,
+            fields.TRACE_BASE: self.trace, fields.TRACE_ROOM: trace, fields.BY_NAME: int(bool(encoded.workers)),
+            fields.ASIDE_BASE: aside, fields.COUNTERS: counters, fields.DONE_BY: fields.CASE_FIELDS + encoded.size,
         }  # fmt: skip
         for place, value in head.items():
             self.m[place] = value
@@ -148,12 +173,34 @@ class Memory:
     def _lay_pools(self) -> list[int]:
         found = []
         disciplines = self.encoded.disciplines()
+        workers = self.encoded.workers
         for pool, servers in enumerate(self.encoded.servers.tolist()):
             shifts = self.encoded.catalogue.shifts[pool]
-            base = len(self.whole) + fields.POOL_FIELDS + shifts.size
-            whole = [servers, 0, int(disciplines[pool]), 0, len(shifts), 0, 0, base, pool]
-            real = [0.0] * fields.POOL_FIELDS + shifts.ravel().tolist()
-            found.append(self._lay(whole + [0] * (shifts.size + servers), real))
+            count = sum(pool in worker.pools for worker in workers) if workers else servers
+            found.append(self._lay_servers(count, int(disciplines[pool]), shifts, pool, [0] * count))
+        for number, worker in enumerate(workers):
+            place = self._lay_servers(1, 0, worker.shifts, number, [found[pool] for pool in worker.pools])
+            self.workers.append(place)
+            for pool in worker.pools:
+                first = self.whole[found[pool] + fields.SERVER_BASE]
+                self.whole[self.whole.index(0, first)] = place
+        return found
+
+    def _lay_servers(self, count: int, discipline: int, shifts: Floats, number: int, after: list[int]) -> int:
+        """Append a pool, or a worker, with its shifts and what comes after them; returns its address."""
+        base = len(self.whole) + fields.POOL_FIELDS + shifts.size
+        whole = [count, 0, discipline, 0, len(shifts), 0, 0, base, number, len(after)]
+        real = [0.0] * fields.POOL_FIELDS + shifts.ravel().tolist()
+        return self._lay(whole + [0] * shifts.size + after, real)
+
+    def _lay_duties(self) -> list[int]:
+        """Append the duties of every activity, if it matters who does them."""
+        workers, roster = self.encoded.workers, self.encoded.catalogue.roster
+        found = []
+        for number, (apart, bound) in enumerate(zip(roster.apart, roster.bound, strict=True)):
+            who = self.encoded.able.get(number, frozenset())
+            able = [int(worker in who) for worker in range(len(workers))]
+            found.append(self._lay([len(apart), len(bound), *apart, *bound, *able], []))
         return found
 
     def _lay_rows(self) -> dict[int, int]:
@@ -164,7 +211,8 @@ class Memory:
                 values = self.encoded.rows[row].tolist()
                 pool = int(values[1])
                 whole = [self.pools[pool] if pool >= 0 else -1, int(values[0])]
-                found[row] = self._lay([*whole, int(values[retries]), int(values[distribution])], values)
+                duty = self.duties[whole[1]] if self.duties else -1
+                found[row] = self._lay([*whole, int(values[retries]), int(values[distribution]), duty], values)
         return found
 
     def _lay_nodes(self, rows: dict[int, int]) -> list[int]:
@@ -173,7 +221,7 @@ class Memory:
         nominal = plain_times(encoded.nodes, encoded.links, encoded.weights, encoded.rows).tolist()
         streams = _streams(encoded)
         for index, (kind, detail, first, count) in enumerate(encoded.nodes.tolist()):
-            copies = links[detail : detail + 3] if kind == INSTANCES else [0, 0, 0]
+            copies = links[detail : detail + 3] if kind == INSTANCES else [0, detail if kind == LOOP else 0, 0]
             more = links[detail : detail + 1 + 2 * links[detail]] if kind == ORDER else []
             inside = [found[child] for child in links[first : first + count]]
             whole = [kind, rows[detail] if kind == ACTIVITY else 0, count, streams[index], index, *copies]
@@ -224,6 +272,7 @@ def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated
         float(x[fields.CPU_PEAK]),
         float(x[fields.MEMORY_PEAK]),
         _tries(memory),
+        int((~done).sum()),
     )
 
 
@@ -246,15 +295,18 @@ def _tries(memory: Memory) -> tuple[SimulatedTry, ...]:
 def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: str = "") -> Performance:
     """The measurements as a `Performance`."""
     catalogue = encoded.catalogue
-    staffed = encoded.servers * catalogue.open_shares
+    if encoded.workers and found.unfinished and not reason:
+        many = found.unfinished + len(found.cycle)
+        words = f"{found.unfinished} of {many} cases never end, because nobody there may do what comes next"
+        raise DesignError(words, hint="Add people, or change the rules about who does what.")
     mean = float(found.cycle.mean())
     throughput = min(catalogue.arrivals or len(found.cycle) / max(float(found.makespans.sum()), 1e-300), capacity)
-    wages = float(staffed @ catalogue.wages)
-    shares = found.pool_time[: len(staffed)] / (staffed * max(found.span, 1e-300))
+    wages = encoded.wages
+    shares = found.pool_time[: len(encoded.staffed)] / np.maximum(encoded.staffed * found.span, 1e-300)
     return Performance(
         "simulation",
         mean,
-        confidence(found.cycle, len(found.cycle) if catalogue.arrivals is None else None),
+        interval_of(encoded, found),
         float(found.waiting.mean()),
         throughput,
         (wages / throughput if wages else 0.0) + float(found.cost.mean()),
@@ -271,13 +323,36 @@ def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: 
     )
 
 
+def interval_of(encoded: Encoded, found: Simulated) -> tuple[float, float]:
+    """The 95% interval of the mean cycle time."""
+    return confidence(found.cycle, len(found.cycle) if encoded.catalogue.arrivals is None else None)
+
+
 def confidence(values: Floats, batches: int | None = None) -> tuple[float, float]:
-    """The 95% interval of the mean, by batch means: neighbouring cases are correlated, long batches hardly are."""
+    """The 95% interval of the mean, by batch means: neighbouring cases are correlated, long batches hardly are.
+
+    What correlation is left between neighbouring batches widens the interval, as if there were fewer of them.
+    """
     mean = float(values.mean())
     count = min(batches or BATCHES, BATCHES, len(values))
     if count < BATCHES:
         # Too few values for twenty batches: no interval can be given, except for a single value.
         return (mean, mean) if count < 2 else (-math.inf, math.inf)
     means = np.array([batch.mean() for batch in np.array_split(values, count)])
-    half = STUDENT[BATCHES] * float(means.std(ddof=1)) / math.sqrt(count)
+    apart = means - means.mean()
+    squares = float(apart @ apart)
+    if squares == 0:
+        return mean, mean
+    # The lag-1 correlation, corrected for its bias (Kendall 1954); n batches then count as n (1 − r) / (1 + r).
+    found = float(apart[1:] @ apart[:-1]) / squares
+    correlation = min(max(found + (1 + 3 * found) / count, 0.0), 0.8)
+    alone = max(count * (1 - correlation) / (1 + correlation), 4.0)
+    half = student(alone - 1) * math.sqrt(squares / (count - 1) / alone)
     return mean - half, mean + half
+
+
+def student(freedom: float) -> float:
+    """The 97.5% quantile of Student's t, by its expansion around the normal distribution (Fisher and Cornish 1960)."""
+    z = NORMAL
+    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))

@@ -4,6 +4,7 @@ design_metrics   a block design measured in one walk over its tree; what scoring
 metrics          the same metrics of any graph, by definition; the reference for `design_metrics`
 graph_regions    the nested single-entry single-exit regions of a graph, which `metrics` needs
 measures         the seventeen measures of a score, their scales, and how maintainability is measured
+references       the bounds that the scales of the measures refer to, from the requirements alone
 score            from performance and shape to a score. Open this first
 """
 

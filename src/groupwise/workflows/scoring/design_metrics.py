@@ -86,6 +86,7 @@ class _Walk:
         return Metrics(
             nodes, flows, len(self.runs), control_flow, interface, ands, 2 * (self.choices + loops + cancellables), 0,
             connectors, degrees, widest_in, widest_out, self.deepest, self.cyclic, self.cuts, self.unstructured,
+            self.splits - self.choices + loops + cancellables,
         )  # fmt: skip
 
 

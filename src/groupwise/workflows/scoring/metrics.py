@@ -18,6 +18,7 @@ class Metrics(NamedTuple):
 
     A connector is a node with several flows in or out; `ands`, `xors` and `ors` count splits and joins by their rule.
     `interface` is Σ (fan-in · fan-out)², `cyclic` counts nodes on cycles, `cuts` cut vertices other than start and end.
+    `decisions` counts the ways beyond the first of every split that chooses.
     """
 
     nodes: int
@@ -36,10 +37,19 @@ class Metrics(NamedTuple):
     cyclic: int
     cuts: int
     unstructured: int
+    decisions: int
+
+    @property
+    def paths(self) -> int:
+        """Independent paths of a reader or tester: one more than decisions (McCabe 1976).
+
+        Parallel branches are one path: all of them are taken in every case.
+        """
+        return self.decisions + 1
 
     @property
     def cyclomatic(self) -> int:
-        """Independent paths: A − N + 2 for A flows and N nodes (McCabe 1976)."""
+        """A − N + 2 for A flows and N nodes, which counts parallel branches like decisions."""
         return self.flows - self.nodes + 2
 
     @property
@@ -81,7 +91,7 @@ class Metrics(NamedTuple):
 
     def as_dict(self) -> dict[str, float]:
         """Every count and every measure by its name."""
-        names = [*self._fields, "cyclomatic", "connectivity", "density", "mean_degree", "cyclicity"]
+        names = [*self._fields, "paths", "cyclomatic", "connectivity", "density", "mean_degree", "cyclicity"]
         names += ["heterogeneity", "separability", "structuredness"]
         return {name: getattr(self, name) for name in names}
 
@@ -146,6 +156,7 @@ def measure(
         cyclic=0 if is_order else _on_cycles(count, edges),
         cuts=len(cuts),
         unstructured=0 if is_order else _unstructured(regions, edges, degrees, joins, splits),
+        decisions=sum(out - 1 for rule, out in zip(splits, ways_out, strict=True) if out > 1 and rule != "and"),
     )
     return MeasuredGraph(metrics, regions, cuts)
 

@@ -19,13 +19,15 @@ from typing import Any, Literal, TypeAlias
 
 import groupwise.workflows.scoring.measures as measures
 from groupwise.errors import ConfigError
-from groupwise.workflows.blocks import Design
+from groupwise.workflows.blocks import Activity, Block, Design, activities, rewritten
+from groupwise.workflows.duties import is_human
 from groupwise.workflows.evaluation import Performance, evaluate
-from groupwise.workflows.feasibility import best_cycle_time, least_work, shortest_time
 from groupwise.workflows.requirements import Requirements, Weights
-from groupwise.workflows.rules import RuleBook, Violation, needs
+from groupwise.workflows.rules import RuleBook
 from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
 from groupwise.workflows.scoring.measures import BY_GROUP, GROUPS, MEASURES
+from groupwise.workflows.scoring.references import references_of
+from groupwise.workflows.violations import Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,9 @@ class DesignScore:
     def _group(self, number: int, weight: float) -> ScorePart:
         numbers = BY_GROUP[GROUPS[number]]
         shares = [self.measured[n][1] if self.measured[n][0] is not None else None for n in numbers]
-        weights = _shared((1.0,) * len(numbers), shares)
+        weights = _shared([MEASURES[n].weight for n in numbers], shares)
         parts = tuple(self._measure(n, weight * own) for n, own in zip(numbers, weights, strict=True))
-        words = "the mean of its measures" if self.groups[number] is not None else "nothing to measure"
+        words = "the weighted mean of its measures" if self.groups[number] is not None else "nothing to measure"
         if self.relative is not None:
             words = f"z-score {self.relative[number]:+.3f} in its batch"
         return ScorePart(GROUPS[number], weight, self.groups[number], words, parts=parts)
@@ -101,45 +103,8 @@ class DesignScore:
 # The value (None: not specified in the requirements), its share, and the reference of its scale.
 Measured: TypeAlias = tuple[float | None, float, float]
 NOTHING: Measured = (None, 0.0, 0.0)
+GROUP_WEIGHTS = tuple([tuple([MEASURES[n].weight for n in BY_GROUP[group]]) for group in GROUPS])
 COVERAGE = next(place for place, n in enumerate(BY_GROUP["structure"]) if MEASURES[n].name == "path coverage")
-
-
-@dataclass(frozen=True, slots=True)
-class References:
-    """Bounds that no design can beat, per case: seconds, cost, byte-seconds, cases per second, a share, seconds."""
-
-    cycle_time: float
-    cost: float
-    memory: float
-    throughput: float
-    completed: float
-    work: float
-
-
-def references_of(requirements: Requirements) -> References:
-    """The reference points of the scales, from the requirements alone."""
-    needed, activities = needs(requirements), requirements.activities
-    cost = memory = 0.0
-    for name in needed:
-        activity, seconds = activities[name], shortest_time(requirements, name, needed)
-        pools = [requirements.pools[pool] for pool in activity.pools]
-        fastest = max((pool.speed for pool in pools), default=1.0)
-        # `seconds` are at the fastest pool's speed; the cheapest pool per unit of work sets the wage.
-        wage = min((pool.wage / pool.speed for pool in pools), default=0.0) * fastest
-        # How many times it is done per case at least, which its cost is paid for.
-        let_pass = seconds / activity.duration.mean * fastest if activity.duration.mean else needed[name]
-        cost += seconds * wage + let_pass * activity.cost
-        memory += seconds * activity.memory
-    best, _ = best_cycle_time(requirements)
-    rate = requirements.demand.arrivals_per_second
-    return References(
-        best,
-        cost,
-        memory,
-        throughput=rate if rate is not None else (requirements.demand.runs / best if best else 0.0),
-        completed=math.prod(1 - activities[name].knock_out * share for name, share in needed.items()),
-        work=least_work(requirements),
-    )
 
 
 class DesignScorer:
@@ -165,10 +130,11 @@ class DesignScorer:
         computing = {pool for activity in requirements.activities.values() if activity.cpu for pool in activity.pools}
         machines = {name for name, pool in pools.items() if pool.kind == "machine"}
         self.machines = machines if machines & computing else set()
+        documented = measures.described(requirements.activities)
         # Whether each has a description, whether its label is well formed, and the share of cases that need it.
         self.facts = {
-            name: (measures.is_described(activity), measures.verb_and_object(name), self.rules.needs.get(name, 0.0))
-            for name, activity in requirements.activities.items()
+            name: (name in documented, measures.verb_and_object(name), self.rules.needs.get(name, 0.0))
+            for name in requirements.activities
         }
 
     def __call__(self, design: Design, performance: Performance | None = None) -> DesignScore:
@@ -176,9 +142,10 @@ class DesignScorer:
         found = anatomy(design)
         broken = self.rules.broken(design, found.runs)
         if not broken:
-            performance = performance or evaluate(design, self.requirements)
-            late = self.rules.late(math.inf if self._overrun(performance) else performance.cycle_time)
-            broken = [late] if late else []
+            performance = self._patient(design, performance or evaluate(design, self.requirements))
+            full = self._overload(performance)
+            late = self.rules.late(performance.cycle_time)
+            broken = [full] if full else [late] if late else []
         if broken:
             return DesignScore(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
         assert performance is not None
@@ -192,20 +159,20 @@ class DesignScorer:
             maintainability,
             self._resources(design, performance, done),
         )
-        shares = ([share for value, share, _ in measured if value is not None] for measured in by_group)
-        groups = tuple([sum(some) / len(some) if some else None for some in shares])
+        groups = tuple(map(_group_share, GROUP_WEIGHTS, by_group))
         measured = tuple(itertools.chain.from_iterable(by_group))
         return DesignScore(_weighted(self.weights, groups), groups, self.weights, measured, performance=performance)
 
     def _performance(self, design: Design, found: Anatomy, performance: Performance, done: float) -> list[Measured]:
         """Time, memory and throughput are scaled by the share of work that is `done`: giving up must not pay."""
-        best = self.references
-        rate, time = performance.throughput, math.inf if self._overrun(performance) else performance.cycle_time
+        best, cost = self.references, performance.cost
+        rate, time = performance.throughput, performance.cycle_time
         held = performance.memory / rate if rate > 0 else math.inf
         loaded = self._cores_busy(design, found, performance) if self.machines else None
         passed = min(1.0, rate / best.throughput) if best.throughput else 1.0
         return [
             (time, done * measures.at_least(best.cycle_time, time), best.cycle_time),
+            (cost, done * measures.at_least(best.staffed, cost), best.staffed) if best.staffed else NOTHING,
             (held, done * measures.at_least(best.memory, held), best.memory) if best.memory else NOTHING,
             (loaded, measures.share_of(loaded), 1.0) if loaded is not None else NOTHING,
             (rate, done * passed, best.throughput),
@@ -234,6 +201,7 @@ class DesignScorer:
 
     def _shape(self, design: Design, found: Anatomy) -> tuple[list[Measured], list[Measured]]:
         metrics, runs = found.metrics, found.runs
+        paths, states = self.references.cyclomatic, self.references.control_flow
         interface = metrics.interface / metrics.nodes
         described = labelled = 0
         covered, rarest = 0.0, 1.0
@@ -246,20 +214,46 @@ class DesignScorer:
         covered = covered / self.needed if self.needed else 1.0
         read = measures.readability(metrics, labelled / len(runs))
         apart = measures.modularity(found)
-        documented = measures.documentation(described / len(runs), bool(design.documentation.strip()))
-        tested = measures.testability(metrics, rarest)
+        documented = measures.documentation(
+            described / len(runs), measures.says_something(design.documentation, design.name)
+        )
+        tested = measures.testability(metrics, rarest, paths)
         structure: list[Measured] = [
-            (metrics.cyclomatic, measures.halved(metrics.cyclomatic, 1, 10), 1.0),
-            (metrics.control_flow, measures.halved(metrics.control_flow, 0, 20), 0.0),
+            (metrics.paths, measures.halved(metrics.paths, paths, paths + 9), paths),
+            (metrics.control_flow, measures.halved(metrics.control_flow, states, states + 20), states),
             (interface, measures.halved(interface, 1, 5), 1.0),
             (metrics.connectivity, measures.halved(metrics.connectivity, 1, 1.5), 1.0),
             (covered, covered, 1.0),
         ]
         return structure, [(value, value, 1.0) for value in (read, apart, documented, tested)]
 
-    def _overrun(self, performance: Performance) -> bool:
+    def _overload(self, performance: Performance) -> Violation | None:
         """Whether more cases arrive than the pools can handle, so that queues grow without bound."""
-        return self.rate is not None and performance.capacity < self.rate
+        if self.rate is None or performance.capacity > self.rate:
+            return None
+        able = f"{self.rate:.4g} cases arrive per second, but only {performance.capacity:.4g} can be handled"
+        return Violation("overload", performance.reason or able)
+
+    def _patient(self, design: Design, performance: Performance) -> Performance:
+        """The performance, but no faster than without timeouts for people: cutting them off does not save time."""
+        if all(one.handling.timeout is None for one in activities(design.root)):
+            return performance
+
+        def waited_for(block: Block) -> Block:
+            if not isinstance(block, Activity) or block.handling.timeout is None:
+                return block
+            pool = block.handling.pool or self.rules.first[block.name]
+            human = is_human(self.requirements, block.name, pool)
+            return replace(block, handling=replace(block.handling, timeout=None)) if human else block
+
+        root = rewritten(design.root, waited_for)
+        if root == design.root:
+            return performance
+        patient = evaluate(replace(design, root=root), self.requirements)
+        if patient.cycle_time <= performance.cycle_time:
+            return performance
+        capacity, reason = min(performance.capacity, patient.capacity), performance.reason or patient.reason
+        return replace(performance, cycle_time=patient.cycle_time, capacity=capacity, reason=reason)
 
     def _useful(self, performance: Performance, working: float) -> float:
         """The share of the servers' work that was necessary: doing more than that must not count as being busy."""
@@ -268,7 +262,7 @@ class DesignScorer:
 
     def _waits(self, performance: Performance, working: float) -> float:
         """Waiting as a share of waiting and being worked on, both as numbers of cases at a time (Little's law)."""
-        if self._overrun(performance) or not math.isfinite(performance.waiting):
+        if not math.isfinite(performance.waiting):
             return 1.0
         waiting = performance.waiting * performance.throughput
         return waiting / (waiting + working) if waiting > 0 else 0.0
@@ -278,19 +272,26 @@ class DesignScorer:
         staff = {**self.least, **dict(design.servers)}
         working, full, servers = 0.0, 0.0, 0
         for pool, busy_share in loads.items():
-            at_work = busy_share * staff[pool]
-            working += at_work
+            working += busy_share * staff[pool]
             servers += staff[pool]
-            full = max(full, at_work / self.most[pool])
-        # Utilisation counts necessary work only; `full` is the load of the busiest pool at its largest staffing.
+            full = max(full, busy_share)
+        # Utilisation counts necessary work only; `full` is the load of the busiest pool.
         load = self._useful(performance, working) * working / servers if servers else None
         waits, cost = self._waits(performance, working), performance.cost
+        useful = done * measures.at_least(best.cost, cost)
         return [
             (load, measures.busy(load), 0.8) if load is not None else NOTHING,
-            (cost, done * measures.at_least(best.cost, cost), best.cost) if best.cost else NOTHING,
+            (useful, useful, 1.0) if best.cost else NOTHING,
             (full, measures.share_of(1 - full), 0.0) if servers else NOTHING,
             (waits, measures.share_of(1 - waits), 0.0) if servers else NOTHING,
         ]
+
+
+def _group_share(weights: Sequence[float], measured: Sequence[Measured]) -> float | None:
+    """The weighted mean of a group's measures; None if the requirements say nothing about any of them."""
+    known = [(weight, share) for weight, (value, share, _) in zip(weights, measured, strict=True) if value is not None]
+    total = sum(weight for weight, _ in known)
+    return sum(weight * share for weight, share in known) / total if total else None
 
 
 def _weighted(weights: Sequence[float], groups: Sequence[float | None]) -> float:

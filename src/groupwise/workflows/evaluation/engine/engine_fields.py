@@ -11,19 +11,24 @@ from groupwise.workflows.evaluation.array_format import DISTRIBUTIONS, ROW
 # with a larger one). Then where each area begins (…_BASE) and how many records fit (…_ROOM).
 EVENTS, AGENDA, FREE_FRAME, FREE_CASE, SERIAL, ARRIVED, FINISHED, TRACED, FULL = range(9)
 EVENT_BASE, EVENT_ROOM, AGENDA_BASE, AGENDA_ROOM, CASE_BASE, CASE_ROOM, TRACE_BASE, TRACE_ROOM, ROOT = range(9, 18)
+# BY_NAME is 1 if it matters who of a pool does something. ASIDE_BASE is an area for queue entries that nobody present
+# may serve, COUNTERS the length of a case's record after its fields, DONE_BY where in it the last worker of each
+# activity is kept (its address, 0: nobody yet).
+BY_NAME, ASIDE_BASE, COUNTERS, DONE_BY = range(18, 22)
 # Head, floats: the clock, the window in which usage is measured, cores and bytes in use now and at most, and their
 # integrals over the window (core-seconds and byte-seconds).
 CLOCK, WINDOW_START, WINDOW_END, CPU_NOW, MEMORY_NOW, CPU_PEAK, MEMORY_PEAK, CPU_TIME, MEMORY_TIME = range(9)
-HEAD = 18
+HEAD = 22
 
 # A block. After the fields come the addresses of its children (m) and their probabilities (x); for a partial order,
 # then the number of edges and the two ends of each. STREAM selects random numbers, INDEX counts draws (see `chance`).
+# MOST is the number of copies, or how often a loop may repeat (0: any number of times).
 KIND, DETAIL, COUNT, STREAM, INDEX, LEAST, MOST, ENOUGH = range(8)
 NOMINAL_TIME = 0
 CHILDREN = 8
 
 # An activity's row: these fields in m, the columns of array_format.ROW in x.
-ROW_POOL, ROW_NUMBER, ROW_RETRIES, ROW_DISTRIBUTION = range(4)
+ROW_POOL, ROW_NUMBER, ROW_RETRIES, ROW_DISTRIBUTION, ROW_DUTY = range(5)
 MEAN, COST, CPU, MEMORY = (ROW.index(name) for name in ("mean", "cost", "cpu", "memory"))
 PAUSE, GROWTH, DELAY, KNOCK_OUT = (ROW.index(name) for name in ("pause", "growth", "delay", "knock_out"))
 NOMINAL, STD, FAILURE, TIMEOUT = (ROW.index(name) for name in ("nominal", "std", "failure", "timeout"))
@@ -32,9 +37,15 @@ FIXED, EXPONENTIAL, NORMAL, LOGNORMAL, UNIFORM, GAMMA = range(len(DISTRIBUTIONS)
 
 # A pool. After the fields come its shifts (start and end, in x) and its servers (1: busy); its queue is a separate
 # area. OPENING is 1 while an event for the start of the next shift is pending.
-FREE, WAITING, DISCIPLINE, OPENING, SHIFTS, QUEUE_BASE, QUEUE_ROOM, SERVER_BASE, POOL_NUMBER = range(9)
-BUSY_TIME = 0
-POOL_FIELDS = 9
+FREE, WAITING, DISCIPLINE, OPENING, SHIFTS, QUEUE_BASE, QUEUE_ROOM, SERVER_BASE, POOL_NUMBER, SERVERS = range(10)
+BUSY_TIME, WAKE = range(2)
+POOL_FIELDS = 10
+# By name, a pool's servers are the addresses of workers, and WAKE is the time of its pending event. A worker begins
+# like a pool (FREE is 1 or 0, POOL_NUMBER its own number); after its shifts come the addresses of its pools, from
+# SERVER_BASE on. A duty says who may do an activity: how many activities other people must do, and how many the same
+# person, then their numbers, then for every worker whether the skills are there.
+APART, BOUND = range(2)
+DUTY_FIELDS = 2
 
 # A frame. CHILD is its newest child; BEFORE and AFTER link siblings (AFTER also links free frames). LEFT counts the
 # children or predecessors still to wait for, TALLY tries or successes. MARK depends on the block: a child ended the

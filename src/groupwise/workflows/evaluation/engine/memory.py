@@ -104,6 +104,19 @@ def sift_up(m: Ints, x: Floats, base: int, size: int, key: float, kind: int, rec
 
 
 @inner
+def put_back(m: Ints, x: Floats, base: int, size: int, entry: int) -> None:
+    """Add an entry that was taken out earlier, which keeps its serial number and so its place in the queue."""
+    here = size
+    while here > 0:
+        above = base + ((here - 1) >> 1) * EVENT_FIELDS
+        if not before(m, x, entry, above, 3):
+            break
+        copy(m, x, above, base + here * EVENT_FIELDS)
+        here = (here - 1) >> 1
+    copy(m, x, entry, base + here * EVENT_FIELDS)
+
+
+@inner
 def sift_down(m: Ints, x: Floats, base: int, last: int) -> None:
     """Remove the first entry of a heap whose last entry is number `last`."""
     end = base + last * EVENT_FIELDS

@@ -12,7 +12,16 @@ import numpy as np
 
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.engine.engine_fields import *  # noqa: F403
-from groupwise.workflows.evaluation.engine.memory import duration, expect, kept_case, sift_down, sift_up, uniform
+from groupwise.workflows.evaluation.engine.memory import (
+    copy,
+    duration,
+    expect,
+    kept_case,
+    put_back,
+    sift_down,
+    sift_up,
+    uniform,
+)
 from groupwise.workflows.evaluation.numba_compiler import inner
 
 
@@ -45,6 +54,9 @@ def enqueue(m: Ints, x: Floats, frame: int) -> None:
 @inner
 def dispatch(m: Ints, x: Floats, pool: int) -> None:
     """Free servers take tries from the queue; outside its hours the pool asks to be woken when its shift starts."""
+    if m[BY_NAME]:
+        hand_out(m, x, pool)
+        return
     while m[pool + FREE] > 0 and m[pool + WAITING] > 0:
         first = m[pool + QUEUE_BASE]
         frame, stamp = m[first + 1], m[first + 2]
@@ -69,8 +81,80 @@ def dispatch(m: Ints, x: Floats, pool: int) -> None:
 
 
 @inner
+def hand_out(m: Ints, x: Floats, pool: int) -> None:
+    """Workers who are free and present take tries from the queue, each the first that they may do."""
+    base, aside, present = m[pool + QUEUE_BASE], m[ASIDE_BASE], 0
+    opens = math.inf
+    for member in range(m[pool + SERVER_BASE], m[pool + SERVER_BASE] + m[pool + SERVERS]):
+        worker = m[member]
+        if m[worker + FREE]:
+            start = next_open(m, x, worker, x[CLOCK])
+            present += start <= x[CLOCK]
+            opens = min(opens, start) if start > x[CLOCK] else opens
+    while present > 0 and m[pool + WAITING] > 0:
+        frame, stamp, worker = m[base + 1], m[base + 2], -1
+        if m[frame + STAMP] == stamp:  # otherwise the try was cancelled while it waited: drop the entry
+            worker = first_able(m, x, pool, frame)
+            if worker < 0:
+                copy(m, x, base, aside)
+                aside += EVENT_FIELDS
+        m[pool + WAITING] -= 1
+        sift_down(m, x, base, m[pool + WAITING])
+        if worker >= 0:
+            present -= 1
+            m[worker + FREE] = 0
+            m[frame + SERVER] = worker
+            m[m[frame + CASE] + m[DONE_BY] + m[m[m[frame + NODE] + DETAIL] + ROW_NUMBER]] = worker
+            serve(m, x, frame)
+    while aside > m[ASIDE_BASE]:
+        aside -= EVENT_FIELDS
+        put_back(m, x, base, m[pool + WAITING], aside)
+        m[pool + WAITING] += 1
+    if m[pool + WAITING] > 0 and opens < math.inf and (not m[pool + OPENING] or opens < x[pool + WAKE]):
+        m[pool + OPENING] = 1
+        x[pool + WAKE] = opens
+        expect(m, x, opens, OPEN, pool)
+
+
+@inner
+def first_able(m: Ints, x: Floats, pool: int, frame: int) -> int:
+    """The first worker of the pool who is free and present and may do it; −1 if there is none."""
+    for member in range(m[pool + SERVER_BASE], m[pool + SERVER_BASE] + m[pool + SERVERS]):
+        worker = m[member]
+        if m[worker + FREE] and may_do(m, frame, worker) and next_open(m, x, worker, x[CLOCK]) <= x[CLOCK]:
+            return int(worker)
+    return -1
+
+
+@inner
+def may_do(m: Ints, frame: int, worker: int) -> bool:
+    """Whether a worker has the skills, and duties are separated and bound as they must be."""
+    duty = m[m[m[frame + NODE] + DETAIL] + ROW_DUTY]
+    first, by = duty + DUTY_FIELDS, m[frame + CASE] + m[DONE_BY]
+    bound, skills = first + m[duty + APART], first + m[duty + APART] + m[duty + BOUND]
+    if not m[skills + m[worker + POOL_NUMBER]]:
+        return False
+    for other in range(first, bound):
+        if m[by + m[other]] == worker:
+            return False
+    for other in range(bound, skills):  # noqa: SIM110  (Numba has no all() over a generator)
+        if m[by + m[other]] not in (0, worker):
+            return False
+    return True
+
+
+@inner
+def serve_others(m: Ints, x: Floats, server: int, pool: int) -> None:
+    """A worker became free: the other pools that may need this worker look at their queues."""
+    if m[BY_NAME] and server >= 0:
+        for place in range(m[server + SERVER_BASE], m[server + SERVER_BASE] + m[server + SERVERS]):
+            if m[place] != pool:
+                dispatch(m, x, m[place])
+
+
+@inner
 def next_open(m: Ints, x: Floats, pool: int, now: float) -> float:
-    """`now` if the pool is working, otherwise the start of its next shift. Shifts are seconds into the week."""
+    """`now` if the pool (or worker) is working, otherwise the start of the next shift, in seconds of the week."""
     if m[pool + SHIFTS] == 0:
         return now
     week = math.floor(now / WEEK) * WEEK
@@ -122,7 +206,9 @@ def serve(m: Ints, x: Floats, frame: int) -> None:
     x[MEMORY_NOW] += x[row + MEMORY]
     x[CPU_PEAK] = max(x[CPU_PEAK], x[CPU_NOW])
     x[MEMORY_PEAK] = max(x[MEMORY_PEAK], x[MEMORY_NOW])
-    expect(m, x, worked(m, x, m[row + ROW_POOL], now, work), END, frame)
+    # By name, it is the worker whose shifts count.
+    rests = m[frame + SERVER] if m[BY_NAME] and m[row + ROW_POOL] >= 0 else m[row + ROW_POOL]
+    expect(m, x, worked(m, x, rests, now, work), END, frame)
 
 
 @inner
@@ -142,7 +228,13 @@ def leave(m: Ints, x: Floats, frame: int, outcome: int) -> None:
     x[CPU_NOW] -= x[row + CPU]
     x[MEMORY_NOW] -= x[row + MEMORY]
     note(m, x, frame, outcome)
-    if pool >= 0:
+    if pool >= 0 and m[BY_NAME]:
+        worker = m[frame + SERVER]
+        m[worker + FREE] = 1
+        for place in range(m[worker + SERVER_BASE], m[worker + SERVER_BASE] + m[worker + SERVERS]):
+            if outcome < 0:
+                expect(m, x, now, OPEN, m[place])
+    elif pool >= 0:
         m[pool + FREE] += 1
         m[m[frame + SERVER]] = 0
         if outcome < 0:  # the caller is in the middle of the agenda: serve the queue in an event of its own
@@ -163,5 +255,8 @@ def note(m: Ints, x: Floats, frame: int, outcome: int) -> None:
     m[line], m[line + 1] = m[m[frame + CASE] + NUMBER], m[row + ROW_NUMBER]
     x[line + 2], x[line + 3], x[line + 4] = x[frame + READY], x[frame + START], x[CLOCK]
     m[line + 5] = m[pool + POOL_NUMBER] if pool >= 0 else -1
-    m[line + 6] = m[frame + SERVER] - m[pool + SERVER_BASE] if pool >= 0 else -1
+    m[line + 6] = -1
+    if pool >= 0:
+        server = m[frame + SERVER]
+        m[line + 6] = m[server + POOL_NUMBER] if m[BY_NAME] else server - m[pool + SERVER_BASE]
     m[line + 7] = outcome

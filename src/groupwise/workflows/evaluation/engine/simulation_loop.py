@@ -25,7 +25,7 @@ from groupwise.workflows.evaluation.engine.memory import (
     sift_down,
     uniform,
 )
-from groupwise.workflows.evaluation.engine.pools import dispatch, enqueue, leave
+from groupwise.workflows.evaluation.engine.pools import dispatch, enqueue, leave, serve_others
 from groupwise.workflows.evaluation.numba_compiler import compiled, inner
 
 
@@ -122,10 +122,20 @@ def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
             put(m, BEGIN, new_frame(m, m[first + slot + 1], parent, case, slot + 1))
         else:
             put(m, DONE, parent)
-    elif slot == 1 or chance(m, parent, 0) < x[first]:  # a loop: body after redo, perhaps redo after body
+    elif slot == 1 or repeats(m, x, parent):  # a loop: body after redo, perhaps redo after body
         put(m, BEGIN, new_frame(m, m[first + 1 - slot], parent, case, 1 - slot))
     else:
         put(m, DONE, parent)
+
+
+@inner
+def repeats(m: Ints, x: Floats, frame: int) -> bool:
+    """Whether a loop repeats; TALLY counts how often it did. The last weight is the chance of each repetition."""
+    node = m[frame + NODE]
+    if 0 < m[node + MOST] <= m[frame + TALLY] or chance(m, frame, 0) >= x[node + CHILDREN + 1]:
+        return False
+    m[frame + TALLY] += 1
+    return True
 
 
 @inner
@@ -181,7 +191,7 @@ def break_off(m: Ints, x: Floats, frame: int) -> None:
 def end_try(m: Ints, x: Floats, frame: int) -> None:
     """A try ends: retry after a pause, or end the activity, and its case if it failed or knocked out."""
     row = m[m[frame + NODE] + DETAIL]
-    failed, pool, tally = m[frame + MARK] == 1, m[row + ROW_POOL], m[frame + TALLY]
+    failed, pool, tally, server = m[frame + MARK] == 1, m[row + ROW_POOL], m[frame + TALLY], m[frame + SERVER]
     leave(m, x, frame, 0 if failed else 1)
     # The queue is served after the agenda: what follows in this case may join it at this very moment.
     if failed and tally < m[row + ROW_RETRIES]:
@@ -194,6 +204,7 @@ def end_try(m: Ints, x: Floats, frame: int) -> None:
     work_off(m, x)
     if pool >= 0:
         dispatch(m, x, pool)
+        serve_others(m, x, server, pool)
 
 
 @inner
@@ -222,7 +233,7 @@ def open_case(m: Ints, x: Floats, seed: Any) -> None:
     x[case + CASE_START] = x[CLOCK]
     m[case + NUMBER] = m[ARRIVED]
     m[case + KEY] = np.int64(mixed(seed + mixed(np.uint64(m[ARRIVED]))))
-    m[case + CASE_FIELDS : case + CASE_FIELDS + m[m[ROOT] + INDEX] + 1] = 0  # the root has the highest INDEX
+    m[case + CASE_FIELDS : case + CASE_FIELDS + m[COUNTERS]] = 0
     m[ARRIVED] += 1
     put(m, BEGIN, new_frame(m, m[ROOT], -1, case, 0))
     work_off(m, x)

@@ -1,26 +1,20 @@
-"""A design explained: its baseline, the Pareto-optimal designs, what changed, and why the score changed."""
+"""A design explained: the Pareto-optimal designs, what changed from the baseline, and why the score changed."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
+from groupwise.designer.baseline import PLAIN, Baseline, with_pools
 from groupwise.designer.generations import Candidate
-from groupwise.designer.heuristics import genes_of, plans_of
-from groupwise.designer.tasks import PreparedRequirements, control_flow_of
-from groupwise.workflows.block_form import lift
-from groupwise.workflows.blocks import Activity, Block, Choice, Design, DesignError, Parallel, children, rewritten
+from groupwise.designer.results.outcome import DesignOutcome
+from groupwise.designer.tasks import control_flow_of
+from groupwise.workflows.blocks import Activity, Block, Choice, Loop, Parallel, PartialOrder, Skip, children
 from groupwise.workflows.blocks import Sequence as InOrder
 from groupwise.workflows.differences import Change, Differences, compare_workflows
-from groupwise.workflows.files import read_workflow
-from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import DesignScore, ScorePart
 from groupwise.workflows.scoring.measures import MEASURES
 
-PLAIN = "a plain sequence with minimal staffing"
 # How many names a line lists before "and n more".
 LISTED = 4
 # Effects on the score below this are not mentioned.
@@ -33,89 +27,58 @@ PERCENT = {measure.name for measure in MEASURES if ":.0%}" in measure.words}
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
-    """A design to compare with, what to call it, and notes on how it was made.
-
-    `given`: it is the user's current design, not one made here.
-    """
-
-    design: Design
-    words: str
-    notes: tuple[str, ...] = ()
-    given: bool = False
-
-
-def baseline_of(prepared: PreparedRequirements, folder: Path = Path()) -> Baseline:
-    """The starting design that the requirements name (a path relative to `folder`), or a plain sequence."""
-    requirements = prepared.problem.requirements
-    if requirements.start is None:
-        return plain_sequence(prepared)
-    path = folder / requirements.start
-    try:
-        return Baseline(with_pools(lift(read_workflow(path)), requirements), path.name, given=True)
-    except DesignError as error:
-        note = f"{path.name} is not block-structured, so the comparison is with {PLAIN}: {error.message}"
-        return replace(plain_sequence(prepared), notes=(note,))
-
-
-def plain_sequence(prepared: PreparedRequirements) -> Baseline:
-    """The first legal candidate of every decision: all required activities in one line, in the required order."""
-    keys = np.zeros((1, genes_of(prepared.problem)))
-    return Baseline(prepared.drafter(plans_of(prepared.problem, keys))[0], PLAIN)
-
-
-def with_pools(design: Design, requirements: Requirements) -> Design:
-    """The same design with all the pools and server counts that it leaves implicit."""
-
-    def assigned(block: Block) -> Block:
-        if not isinstance(block, Activity) or block.handling.pool or block.name not in requirements.activities:
-            return block
-        first = next(iter(requirements.activities[block.name].pools), None)
-        return Activity(block.name, replace(block.handling, pool=first))
-
-    servers = {name: max(1, pool.least) for name, pool in requirements.pools.items()} | dict(design.servers)
-    return replace(design, root=rewritten(design.root, assigned), servers=tuple(servers.items()))
-
-
-@dataclass(frozen=True, slots=True)
 class ParetoRow:
-    """One line of the Pareto table; times in seconds."""
+    """One line of the Pareto table: its number for `--choose`, and why it was not chosen. Times in seconds."""
 
+    number: int
     score: float
     cycle_time: float
+    interval: tuple[float, float]
     cost: float
     control_flow: float
     servers: int
     chosen: bool
+    today: bool
+    why: str
+
+    @property
+    def margin(self) -> float:
+        """Half of the interval's width, as a share of the cycle time."""
+        return (self.interval[1] - self.interval[0]) / 2 / self.cycle_time if self.cycle_time else 0.0
 
 
-def pareto_rows(pareto: Sequence[Candidate], best: Candidate) -> list[ParetoRow]:
+def pareto_rows(outcome: DesignOutcome) -> list[ParetoRow]:
     """The Pareto-optimal designs: the chosen one first, the others by score."""
-    everyone = {one.design: one for one in (*pareto, best)}
-    found = {
-        row_of(design, one.score, design == best.design)
-        for design, one in everyone.items()
-        if one.score is not None and not one.score.broken
-    }
-    return sorted(found, key=lambda row: (not row.chosen, -row.score))
+    return [row_of(one, number, outcome.best) for number, one in enumerate(outcome.pareto, 1)]
 
 
-def few(rows: Sequence[ParetoRow], most: int = 6) -> list[ParetoRow]:
-    """At most that many rows: the chosen one, the best, the fastest, the cheapest, the simplest, then by score."""
-    if len(rows) <= most:
-        return list(rows)
-    picked = [row for row in rows if row.chosen]
-    for key in ("cycle_time", "cost", "control_flow", "servers"):
-        picked.append(min(rows, key=lambda row: (getattr(row, key), -row.score)))
-    # By the digits that are shown: rows that look the same are listed once.
-    kept = {tuple(f"{value:.3g}" for value in astuple(row)[:-1]): row for row in reversed([*picked, *rows])}
-    return sorted(list(reversed(kept.values()))[:most], key=lambda row: (not row.chosen, -row.score))
-
-
-def row_of(design: Design, score: DesignScore, chosen: bool) -> ParetoRow:
+def row_of(candidate: Candidate, number: int = 0, best: Candidate | None = None) -> ParetoRow:
+    score = candidate.score
+    assert score is not None
     assert score.performance is not None
-    servers, performance = sum(number for _, number in design.servers), score.performance
-    return ParetoRow(score.total, performance.cycle_time, performance.cost, control_flow_of(score), servers, chosen)
+    performance, chosen = score.performance, candidate is best
+    return ParetoRow(
+        number,
+        score.total,
+        performance.cycle_time,
+        performance.interval,
+        performance.cost,
+        control_flow_of(score),
+        sum(count for _, count in candidate.design.servers),
+        chosen,
+        candidate.origin == "start",
+        "" if chosen or best is None or best.score is None else _why_not(score, best.score),
+    )
+
+
+def _why_not(score: DesignScore, best: DesignScore) -> str:
+    # Why a Pareto-optimal design was not chosen: what it loses most by, compared with the one that was.
+    if score.total > best.total:
+        return "the deadline is within its margin of error"
+    gap, changes = best.total - score.total, list(_score_changes(best, score))
+    less = f"{gap:.3f} less" if gap >= SMALLEST else "hardly less"
+    worst = min(changes, key=lambda change: change.effect, default=None)
+    return f"{less}: {worst.name}" if worst is not None and worst.effect < 0 else less
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +101,10 @@ class ScoreChange:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How the design differs from the baseline, and which measures raised and lowered the score."""
+    """How the design differs from the baseline, and which measures raised and lowered the score.
+
+    `kept`: the design is the baseline itself.
+    """
 
     baseline: Baseline
     before: DesignScore
@@ -146,19 +112,21 @@ class Explanation:
     differences: Differences
     rose: tuple[ScoreChange, ...]
     fell: tuple[ScoreChange, ...]
+    kept: bool = False
 
     def headline(self) -> str:
         """The result in one or two sentences."""
         origin = "your current design" if self.baseline.given else PLAIN
         if self.after.broken:
-            return f"No design was found that obeys every rule: {self.after.broken[0]}."
+            return f"No design was found that obeys every rule. The closest one breaks this: {self.after.broken[0]}."
         if self.before.broken:
             broken = f"{origin[0].upper()}{origin[1:]} breaks a rule ({self.before.broken[0]})"
             return f"Score {self.after.total:.3f}. {broken}; this design obeys all of them."
-        if self.after.total <= self.before.total:
+        if self.kept:
             return f"No better design than {origin} was found (its score is {self.before.total:.3f})."
         gain = self.after.total - self.before.total
-        return f"Score {self.after.total:.3f}, up {gain:.3f} from {origin}{self._what_changed()}."
+        moved = f"{'up' if gain >= 0 else 'down'} {abs(gain):.3f} from {origin}"
+        return f"Score {self.after.total:.3f}, {moved}{self._what_changed()}."
 
     def _what_changed(self) -> str:
         # Cycle time and cost in percent, or the measure with the largest effect where these hardly changed.
@@ -194,12 +162,16 @@ def _percent(old: float, new: float, words: tuple[str, str]) -> str:
     return f"{abs(new / old - 1):.0%} {words[new < old]}"
 
 
-def explain(start: Baseline, before: DesignScore, best: Candidate, requirements: Requirements) -> Explanation:
+def explain(outcome: DesignOutcome, chosen: Candidate | None = None) -> Explanation:
+    """The chosen design, by default the best, compared with the start."""
+    best, start, requirements = chosen or outcome.best, outcome.start, outcome.requirements
     assert best.score is not None
+    before = outcome.start_score
     found = compare_workflows(with_pools(start.design, requirements), with_pools(best.design, requirements))
     changes = sorted(_score_changes(before, best.score), key=lambda change: -abs(change.effect))
     rose = tuple(change for change in changes if change.effect > 0)
-    return Explanation(start, before, best.score, found, rose, tuple(one for one in changes if one.effect < 0))
+    fell = tuple(change for change in changes if change.effect < 0)
+    return Explanation(start, before, best.score, found, rose, fell, kept=best.origin == "start")
 
 
 def _score_changes(before: DesignScore, after: DesignScore) -> Iterator[ScoreChange]:
@@ -293,5 +265,12 @@ def one_line(block: Block) -> str:
         case Choice(parts, shares):
             branches = (f"{one_line(part)} {share:.0%}" for part, share in zip(parts, shares, strict=True))
             return f"[{' | '.join(branches)}]"
+        case Loop(body, again, redo):
+            between = "" if isinstance(redo, Skip) else f": {one_line(redo)}"
+            return f"({one_line(body)} ↺ {again:.0%}{between})"
+        case PartialOrder(parts, edges):
+            order = "; ".join(f"{one_line(parts[a])} → {one_line(parts[b])}" for a, b in sorted(edges))
+            alone = [one_line(part) for n, part in enumerate(parts) if not any(n in edge for edge in edges)]
+            return f"({' ∥ '.join([*alone, order])})"
         case _:
             return f"{{{' '.join(map(one_line, children(block)))}}}" if children(block) else "–"

@@ -13,12 +13,12 @@ from rich.text import Text
 from groupwise import __version__
 from groupwise.config import TrainingConfig
 from groupwise.designer.design_call import DesignReport, search
-from groupwise.designer.explanation import ParetoRow, few, in_time, lines_of, listed, one_line, plain_sequence, row_of
-from groupwise.designer.figures import draw_front, draw_generations, draw_parts, draw_stages
 from groupwise.designer.learning import likeliest
-from groupwise.designer.outcome import STAGES, DesignOutcome
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, first_policy
+from groupwise.designer.results.explanation import ParetoRow, in_time, lines_of, listed, one_line, row_of
+from groupwise.designer.results.figures import draw_front, draw_generations, draw_parts, draw_stages
+from groupwise.designer.results.outcome import STAGES, DesignOutcome
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, held_out, own_requirements
 from groupwise.reporting.figures import Picture, csv_text
 from groupwise.reporting.page import figure, whole_page
@@ -46,7 +46,7 @@ def _terminal_parts(
     yield Padding(picture(call, width - 2), (1, 0, 0, 2), expand=False)
     if rows := call.rows():
         yield section("Pareto-optimal designs")
-        yield Padding(pareto_table(few(rows), len(rows)), (0, 0, 0, 2), expand=False)
+        yield Padding(pareto_table(rows, call.choice), (0, 0, 0, 2), expand=False)
     yield section(f"Changes from {call.explanation.baseline.words}")
     yield Padding(changes_table(call), (0, 0, 0, 2), expand=False)
     if call.outcome.analysis is not None:
@@ -70,7 +70,9 @@ def _headline_text(call: DesignReport) -> RenderableType:
     words = Text.assemble((f"{call.design.name}: ", "bold"), call.explanation.headline())
     if call.score.broken:
         words.stylize("red")
-    effort = f"{call.outcome.evaluations} evaluations in {duration(sum(call.outcome.stages.values()))}"
+    outcome = call.outcome
+    effort = f"{outcome.evaluations} evaluations in {duration(sum(outcome.stages.values()))}"
+    effort += f", results simulated in {duration(outcome.simulation)}"
     return Group(words, Text(effort, style="dim"))
 
 
@@ -80,20 +82,23 @@ def picture(call: DesignReport, width: int) -> RenderableType:
     return Group(*lines[:LONGEST], *([Text("…", style="dim")] if len(lines) > LONGEST else []))
 
 
-def pareto_table(rows: Sequence[ParetoRow], of: int) -> RenderableType:
+def pareto_table(rows: Sequence[ParetoRow], choice: int) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
-    for name in ("score", "cycle time", "cost per case", "control-flow complexity", "servers"):
-        table.add_column(name, justify="right")
+    for name in HEADINGS:
+        table.add_column(name, justify="left" if name in ("", HEADINGS[-1]) else "right")
     for row in rows:
-        table.add_row(*_cells(row), style="bold" if row.chosen else "")
-    more = [Text(f"and {of - len(rows)} more", style="dim")] if of > len(rows) else []
-    return Group(table, *more)
+        table.add_row(*_cells(row, choice), style="bold" if row.number == choice else "")
+    return table
 
 
-def _cells(row: ParetoRow) -> tuple[str, ...]:
-    mark, cycle = "▶" if row.chosen else "", in_time(row.cycle_time)
-    return mark, f"{row.score:.3f}", cycle, f"{row.cost:.4g}", f"{row.control_flow:.0f}", str(row.servers)
+HEADINGS = ("", "score", "cycle time", "cost per case", "complexity", "servers", "why not chosen")
+
+
+def _cells(row: ParetoRow, choice: int) -> tuple[str, ...]:
+    mark = f"{'▶' if row.number == choice else ' '} {row.number}"
+    cycle = in_time(row.cycle_time) + (f" ±{row.margin:.0%}" if row.margin >= 0.005 else "")
+    why = ", ".join(filter(None, ("today's design" if row.today else "", row.why)))
+    return mark, f"{row.score:.3f}", cycle, f"{row.cost:.4g}", f"{row.control_flow:.0f}", str(row.servers), why
 
 
 def changes_table(call: DesignReport) -> RenderableType:
@@ -204,27 +209,25 @@ def _front(call: DesignReport) -> str:
     rows = call.rows()
     if not rows:
         return ""
-    before, baseline = call.explanation.before, call.explanation.baseline.design
-    start = row_of(baseline, before, False) if not before.broken else None
+    start = None if call.outcome.start_score.broken else row_of(call.outcome.today)
     picture = Picture(
         "front",
         "Pareto-optimal designs",
-        "Each dot is a design; a larger dot means more control-flow complexity. The chosen design has the best score, "
-        "which weighs more than these three measures.",
+        "Each dot is a design that no other beats in cycle time, cost and complexity at once; a larger dot is more "
+        "complex. The chosen one has the best score, which weighs more than these three.",
         f"{len(rows)} designs; the chosen one takes {in_time(rows[0].cycle_time)} and costs {rows[0].cost:.4g}",
         csv_text(list(COLUMNS), ([getattr(row, name) for name in COLUMNS] for row in rows)),
         lambda width: draw_front(rows, start, width),
     )
-    return f"<section><h2>Pareto front</h2>{figure(picture, wide=True)}{_front_table(few(rows, 12))}</section>"
+    return f"<section><h2>Pareto front</h2>{figure(picture, wide=True)}{_front_table(rows, call.choice)}</section>"
 
 
 COLUMNS = ("score", "cycle_time", "cost", "control_flow", "servers", "chosen")
 
 
-def _front_table(rows: list[ParetoRow]) -> str:
-    names = ("", "Score", "Cycle time", "Cost per case", "Control-flow complexity", "Servers")
-    head = "".join(f"<th scope=col>{name}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{value}</td>' for value in _cells(row))}</tr>" for row in rows)
+def _front_table(rows: list[ParetoRow], choice: int) -> str:
+    head = "".join(f"<th scope=col>{name}</th>" for name in HEADINGS)
+    body = "".join(f"<tr>{''.join(f'<td>{value}</td>' for value in _cells(row, choice))}</tr>" for row in rows)
     return f"<div class=scroll><table class=numbers><tr>{head}</tr>{body}</table></div>"
 
 
@@ -346,7 +349,7 @@ def _search(policy: GraphPolicy, prepared: PreparedRequirements) -> list[str]:
     requirements = prepared.problem.requirements
     with Designer(policy) as designer:
         session = designer.begin(requirements)
-        call = search(session, plain_sequence(session.prepared), EVALUATIONS)
+        call = search(session, EVALUATIONS)
     intro = f"<p>{escape(call.explanation.headline())} {call.outcome.evaluations} designs were evaluated.</p>"
     head = f"<section><h2>A search with the trained policy: {escape(requirements.name)}</h2>{intro}</section>"
     return [head, *sections(call)]

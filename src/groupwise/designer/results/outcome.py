@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from groupwise.designer.baseline import Baseline
 from groupwise.designer.generations import Candidate, Diversity
 from groupwise.designer.prediction_correction import ErrorAnalysis
 from groupwise.designer.tasks import PreparedRequirements, score_design
@@ -152,19 +153,31 @@ class Generation:
 class DesignOutcome:
     """Everything about one design call.
 
-    `requirements` are those that were designed for: corrected, if memory has measurements (`notes` then say so).
-    `analysis` compares prediction and simulation, if the best design was simulated.
+    `requirements` are those that were designed for: corrected, if memory has measurements (`notes` then say so). The
+    best design, the Pareto-optimal ones (the best first) and the start were simulated, in `simulation` seconds; the
+    best breaks a rule only if every design found does. `analysis` compares prediction and simulation, if that was asked
+    for.
     """
 
     requirements: Requirements
     best: Candidate
     pareto: tuple[Candidate, ...]
+    start: Baseline
+    start_score: DesignScore
     generations: tuple[Generation, ...]
     stages: Mapping[str, float]
+    simulation: float
     evaluations: int
     hit_rate: float | None = None
     analysis: ErrorAnalysis | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def today(self) -> Candidate:
+        """The start as one of the candidates."""
+        nothing = np.zeros(0, np.int64)
+        free = np.zeros(0, np.bool_)
+        return Candidate(self.start.design, "start", 0.0, 0, nothing, nothing, free, -1, self.start_score)
 
 
 PhaseName: TypeAlias = Literal["initial", "training", "plateau"]

@@ -1,0 +1,157 @@
+"""What outcomes, loops and data mean for a case: how often activities are done, which exclude each other, what waits.
+
+flow = CaseFlow(requirements)
+flow.shares            the share of cases that must do each activity; optional ones are left out
+flow.rounds            how often an activity is done in a case that does it: more than once in a loop
+flow.never_both        whether two activities are in different branches of one outcome
+flow.ended             the share of cases that a branch ends early
+
+data_order(requirements)     (writer, reader, what): the writer comes before the reader
+order_of(requirements)       everything that comes before something else, whatever says so
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from groupwise.workflows.requirements import OutcomeBranch, RequiredOutcome, Requirements
+
+
+class CaseFlow:
+    """The branches and loops around each activity of some requirements."""
+
+    def __init__(self, requirements: Requirements) -> None:
+        self.requirements = requirements
+        self.outcome = {outcome.name: outcome for outcome in requirements.outcomes}
+        self.inside = {name: place for outcome in requirements.outcomes for name, place in _branches(outcome)}
+
+    def context(self, name: str) -> tuple[tuple[str, str], ...]:
+        """The outcomes around an activity with their branches, the innermost first."""
+        found = []
+        place = self.inside.get(name)
+        while place is not None:
+            found.append(place)
+            place = self.inside.get(self.outcome[place[0]].after)
+        return tuple(found)
+
+    def never_both(self, one: str, other: str) -> str | None:
+        """The outcome in whose different branches two activities are, if there is one."""
+        branches = dict(self.context(one))
+        return next((name for name, branch in self.context(other) if branches.get(name, branch) != branch), None)
+
+    def branch(self, place: tuple[str, str]) -> OutcomeBranch:
+        return self.outcome[place[0]].branches[place[1]]
+
+    def share(self, name: str) -> float:
+        """The share of cases that come to an activity, from the branches around it alone."""
+        share = 1.0
+        for place in self.context(name):
+            share *= self.branch(place).probability
+        return share
+
+    @cached_property
+    def ends(self) -> dict[str, float]:
+        """The share of cases that are over after each outcome that may end them."""
+        found = {}
+        for outcome in self.requirements.outcomes:
+            gone = sum(branch.probability for branch in outcome.branches.values() if branch.ends)
+            if gone:
+                found[outcome.name] = self.share(outcome.after) * gone
+        return found
+
+    @property
+    def ended(self) -> float:
+        return sum(self.ends.values())
+
+    def _going_on(self, name: str) -> float:
+        """The share of cases that no outcome ends before an activity could be done, whatever the design."""
+        return 1 - sum(gone for outcome, gone in self.ends.items() if name not in self._before[outcome])
+
+    @cached_property
+    def _before(self) -> dict[str, set[str]]:
+        """For every outcome that may end a case: the activities that are done by then, because it waits for them."""
+        rules, earlier = self.requirements.rules, dict[str, list[str]]()
+        pairs = [*rules.precedes, *rules.response, *rules.chain, *(o[:2] for o in data_order(self.requirements))]
+        pairs += [(self.outcome[place[0]].after, name) for name, place in self.inside.items()]
+        for first, second in pairs:
+            earlier.setdefault(second, []).append(first)
+        found = {}
+        for name in self.ends:
+            seen, stack = set[str](), [self.outcome[name].after]
+            while stack:
+                here = stack.pop()
+                if here not in seen:
+                    seen.add(here)
+                    stack += earlier.get(here, [])
+            found[name] = seen
+        return found
+
+    def _least(self, name: str) -> float:
+        """The share of cases that come to an activity of a branch, if all that may end earlier do."""
+        around = self.context(name)
+        first = self.outcome[around[-1][0]].after if around else name
+        beside = [
+            gone
+            for outcome, gone in self.ends.items()
+            if outcome not in dict(around)
+            and name not in self._before[outcome]
+            and set(around) & set(self.context(self.outcome[outcome].after))
+        ]
+        return max(0.0, self.share(name) * self._going_on(first) - sum(beside))
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        required = self.requirements
+        always = [name for name, activity in required.activities.items() if not activity.optional]
+        found = {name: self._going_on(name) for name in (*always, *required.rules.must_include)}
+        for branch in required.branches:
+            found |= branch.options
+        found |= {name: self._least(name) for name in self.inside}
+        for loop in required.loops:
+            found |= {name: self._least(loop.after) * loop.again for name in loop.redo}
+        return found
+
+    @cached_property
+    def rounds(self) -> dict[str, float]:
+        found = dict.fromkeys(self.requirements.activities, 1.0)
+        for loop in self.requirements.loops:
+            for name in loop.activities:
+                found[name] *= 1 + loop.repetitions
+            for name in loop.redo:
+                # Of the cases that do it at all, which are the share `again`.
+                found[name] *= loop.repetitions / loop.again
+        return found
+
+
+def _branches(outcome: RequiredOutcome) -> Iterator[tuple[str, tuple[str, str]]]:
+    for name, branch in outcome.branches.items():
+        yield from ((activity, (outcome.name, name)) for activity in branch.activities)
+
+
+def data_order(requirements: Requirements) -> Iterator[tuple[str, str, str]]:
+    """Who writes data before who reads it.
+
+    Two activities that both read and write something take turns in any order. What is written between two rounds of a
+    loop is read in the next round.
+    """
+    readers: dict[str, list[str]] = {}
+    for name, activity in requirements.activities.items():
+        for item in activity.reads:
+            readers.setdefault(item, []).append(name)
+    back = {(redo, name) for loop in requirements.loops for redo in loop.redo for name in loop.activities}
+    for writer, activity in requirements.activities.items():
+        for item in activity.writes:
+            for reader in readers.get(item, ()):
+                turns = item in activity.reads and item in requirements.activities[reader].writes
+                if reader != writer and not turns and (writer, reader) not in back:
+                    yield writer, reader, item
+
+
+def order_of(requirements: Requirements) -> Iterator[tuple[str, str]]:
+    """Every pair of which the first comes before the second, if both happen in a case."""
+    rules, flow = requirements.rules, CaseFlow(requirements)
+    pairs = [*rules.precedes, *rules.response, *rules.chain, *(found[:2] for found in data_order(requirements))]
+    for outcome in requirements.outcomes:
+        pairs += [(outcome.after, name) for branch in outcome.branches.values() for name in branch.activities]
+    yield from ((one, other) for one, other in pairs if not flow.never_both(one, other))

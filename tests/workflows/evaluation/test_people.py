@@ -1,0 +1,256 @@
+"""Who does what: skills, hours and duties of people in the simulation, limits of loops, and pools that nobody uses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.workflows.blocks import Activity, Block, Choice, Design, DesignError, Loop, Parallel, Sequence, Skip
+from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.evaluation.analytic import capacity_of, overload
+from groupwise.workflows.evaluation.encoding import encode
+from groupwise.workflows.evaluation.performance import SimulatedTry
+from groupwise.workflows.evaluation.simulation import confidence, simulate
+from groupwise.workflows.evaluation.staffing import busiest, common_shifts
+from groupwise.workflows.requirements import Requirements, parse_requirements
+
+FIXED = {"kind": "fixed", "mean": 10.0}
+TWO = Sequence((Activity("check"), Activity("approve")))
+MANY = 400
+
+
+def asked(
+    activities: dict[str, Any], people: dict[str, Any] | None = None, rate: float = 0.01, **more: Any
+) -> Requirements:
+    value = {"name": "test", "activities": activities, "people": people or {}, **more}
+    return parse_requirements({**value, "demand": {"arrivals_per_second": rate}})
+
+
+def tries(root: Block, requirements: Requirements, **servers: int) -> dict[int, dict[str, list[SimulatedTry]]]:
+    """What happened in each of the first cases, by activity."""
+    design = Design("test", root, tuple(servers.items()))
+    found: dict[int, dict[str, list[SimulatedTry]]] = defaultdict(lambda: defaultdict(list))
+    for one in simulate(encode(design, requirements), MANY, seed=3, trace=3 * MANY).trace:
+        found[one.case][one.activity].append(one)
+    return found
+
+
+def office(rate: float = 0.05, **rules: Any) -> Requirements:
+    """Two activities of one desk of three, without names."""
+    work = {"duration": {"mean": 10.0}, "pools": ["desk"]}
+    return asked({"check": work, "approve": work}, rate=rate, pools={"desk": {"most": 3}}, rules=rules)
+
+
+def test_different_people_never_include_the_same_server() -> None:
+    pair: Any = [["check", "approve"]]
+    free, kept = (tries(TWO, office(**rules), desk=3) for rules in ({}, {"different_people": pair}))
+    same = [one["check"][0].server == one["approve"][0].server for one in free.values() if one["approve"]]
+    assert 0.2 < np.mean(same) < 0.9
+    apart = [one["check"][0].server != one["approve"][0].server for one in kept.values() if one["approve"]]
+    assert len(apart) > MANY
+    assert all(apart)
+
+
+def test_the_same_person_goes_on_and_is_waited_for() -> None:
+    found = tries(TWO, office(same_person=[["check", "approve"]]), desk=3)
+    both = [one for one in found.values() if one["approve"]]
+    assert all(one["check"][0].server == one["approve"][0].server for one in both)
+    # Somebody else was free, but the case waited.
+    assert any(one["approve"][0].start > one["approve"][0].ready for one in both)
+
+
+def test_separate_duties_take_longer_and_bound_ones_longer_still() -> None:
+    pair = [["check", "approve"]]
+    rules: Any = ({}, {"different_people": pair}, {"same_person": pair})
+    design = Design("test", TWO, (("desk", 3),))
+    free, apart, bound = (evaluate(design, office(0.13, **one), "simulation", cases=20_000).cycle_time for one in rules)
+    assert free < apart < bound
+
+
+def test_only_people_with_the_skills_do_it_and_the_first_of_the_file_is_asked_first() -> None:
+    work = {"duration": FIXED, "pools": ["desk"]}
+    people = {who: {"pools": ["desk"], "skills": skills} for who, skills in
+              {"Anna": [], "Ben": ["law"], "Cleo": ["law", "tax"]}.items()}  # fmt: skip
+    activities = {"check": work, "approve": {**work, "skills": ["law"]}, "sign": {**work, "skills": ["law", "tax"]}}
+    requirements = asked(activities, people, rate=0.03, pools={"desk": {"least": 3, "most": 3}})
+    root = Sequence((Activity("check"), Activity("approve"), Activity("sign")))
+    found = tries(root, requirements, desk=3)
+    by = {name: {one.server for case in found.values() for one in case[name]} for name in activities}
+    assert by == {"check": {0, 1, 2}, "approve": {1, 2}, "sign": {2}}
+    assert found[0]["check"][0].server == 0
+    assert found[0]["approve"][0].server == 1
+
+
+def test_work_that_nobody_present_may_do_is_passed_over_and_keeps_its_place() -> None:
+    work = {"duration": FIXED, "pools": ["desk"]}
+    people = {"Anna": {"pools": ["desk"]}, "Ben": {"pools": ["desk"], "skills": ["law"]}}
+    quick = {**work, "duration": {"kind": "fixed", "mean": 1.0}}
+    activities = {"plain": quick, "legal": {**work, "skills": ["law"]}}
+    requirements = asked(activities, people, rate=0.09, pools={"desk": {"least": 2, "most": 2}})
+    found = tries(Parallel((Activity("legal"), Activity("plain"))), requirements, desk=2)
+    legal = [one for case in sorted(found) for one in found[case]["legal"]]
+    plain = [one for case in sorted(found) for one in found[case]["plain"]]
+    for some in (legal, plain):
+        assert [one.start for one in some] == sorted(one.start for one in some)
+    # While legal work waits for Ben, Anna takes plain work that came later.
+    assert any(one.start > other.start for one in legal for other in plain if one.case < other.case)
+
+
+def test_people_work_in_all_of_their_pools_but_at_one_thing_at_a_time() -> None:
+    people = {"Anna": {"pools": ["front", "back"]}, "Ben": {"pools": ["back"]}}
+    activities = {"ask": {"duration": {"mean": 10.0}, "pools": ["front"]},
+                  "file": {"duration": {"mean": 10.0}, "pools": ["back"]}}  # fmt: skip
+    pools = {"front": {"wage": 2.0}, "back": {"least": 2, "most": 2, "wage": 1.0}}
+    requirements = asked(activities, people, rate=0.05, pools=pools)
+    root = Parallel((Activity("ask"), Activity("file")))
+    found = tries(root, requirements, front=1, back=2)
+    anna = sorted(
+        (one.start, one.end) for case in found.values() for some in case.values() for one in some if one.server == 0
+    )
+    assert {name for case in found.values() for name, some in case.items() for one in some if one.server == 0} == {
+        "ask",
+        "file",
+    }
+    assert all(end <= start for (_, end), (start, _) in pairwise(anna))
+    # Anna is paid once, by her first pool: 2 and 1 per second for 20 seconds between two cases.
+    cost = evaluate(Design("test", root, (("front", 1), ("back", 2))), requirements, "simulation", cases=1_000).cost
+    assert cost == pytest.approx(3.0 / 0.05)
+
+
+def test_people_rest_outside_their_own_hours_while_others_work() -> None:
+    people = {"Anna": {"pools": ["desk"], "calendar": [[8, 12]]}, "Ben": {"pools": ["desk"], "calendar": [[10, 20]]}}
+    pools = {"desk": {"least": 2, "most": 2, "calendar": [[8, 16]]}}
+    work = {"check": {"duration": {"kind": "fixed", "mean": 1800.0}, "pools": ["desk"]}}
+    found = tries(Activity("check"), asked(work, people, rate=8 / (168 * 3600), pools=pools), desk=2)
+    hours = {0: (8, 12), 1: (10, 16)}
+    starts = [(one.server, one.start / 3600 % 168) for case in found.values() for one in case["check"]]
+    assert {server for server, _ in starts} == {0, 1}
+    assert all(hours[server][0] <= hour < hours[server][1] for server, hour in starts)
+
+
+def test_the_first_people_of_the_file_work_where_a_pool_has_fewer_servers() -> None:
+    people = {who: {"pools": ["desk"], "skills": ["any"]} for who in ("Anna", "Ben", "Cleo")}
+    work = {"check": {"duration": {"mean": 10.0}, "pools": ["desk"], "skills": ["any"]}}
+    requirements = asked(work, people, rate=0.15, pools={"desk": {"least": 1, "most": 3}})
+    found = tries(Activity("check"), requirements, desk=2)
+    assert {one.server for case in found.values() for one in case["check"]} == {0, 1}
+
+
+@pytest.mark.parametrize(("most", "again"), [(1, 0.5), (2, 0.9), (3, 0.3), (None, 0.5)])
+def test_a_loop_repeats_at_most_as_often_as_its_limit(most: int | None, again: float) -> None:
+    loop = {
+        "name": "again",
+        "activities": ["work", "test"],
+        "after": "test",
+        "again": again,
+        "most": most,
+        "redo": ["mend"],
+    }
+    activities = {name: {"duration": FIXED} for name in ("work", "test", "mend")}
+    requirements = asked(activities, loops=[loop])
+    root = Loop(Sequence((Activity("work"), Activity("test"))), again, Activity("mend"))
+    found = tries(root, requirements)
+    rounds = [len(case["work"]) for case in list(found.values())[:100]]
+    assert max(rounds) == (most + 1 if most else max(rounds))
+    repeated = sum(again**n for n in range(1, (most or 99) + 1))
+    exact = 20 + 30 * repeated
+    cycle = simulate(encode(Design("test", root), requirements), 40_000, seed=1).cycle
+    low, high = confidence(cycle)
+    assert low - 0.1 < exact < high + 0.1
+    assert evaluate(Design("test", root), requirements, "analytic").cycle_time == pytest.approx(exact)
+
+
+def test_only_the_loop_of_the_requirements_has_their_limit() -> None:
+    loop = {"name": "again", "activities": ["work"], "after": "work", "again": 0.9, "most": 1}
+    requirements = asked({name: {"duration": FIXED} for name in ("work", "more")}, loops=[loop])
+    other = Loop(Sequence((Activity("work"), Activity("more"))), 0.5)
+    assert evaluate(Design("test", other), requirements, "analytic").cycle_time == pytest.approx(40)
+    inside = Choice((Loop(Activity("work"), 0.9), Skip()), (0.5, 0.5))
+    assert evaluate(Design("test", inside), requirements, "analytic").cycle_time == pytest.approx(0.5 * 19)
+
+
+def test_a_pool_that_nothing_uses_costs_nothing_if_it_may_be_empty() -> None:
+    pools = {"clerk": {"least": 0, "most": 3, "wage": 5.0}, "robot": {"most": 3, "wage": 1.0}}
+    work = {"check": {"duration": {"mean": 10.0}, "pools": ["robot", "clerk"]}}
+    for least, cost in ((0, 100.0), (1, 600.0)):
+        pools["clerk"]["least"] = least
+        requirements = asked(work, rate=0.01, pools=pools)
+        for tier in ("analytic", "simulation"):
+            found = evaluate(Design("test", Activity("check"), (("robot", 1),)), requirements, tier, cases=500)
+            assert found.cost == pytest.approx(cost)
+    # A design that names the servers has them.
+    pools["clerk"]["least"] = 0
+    named = Design("test", Activity("check"), (("robot", 1), ("clerk", 2)))
+    assert evaluate(named, asked(work, rate=0.01, pools=pools), "analytic").cost == pytest.approx(1100)
+
+
+def test_the_capacity_of_shared_people_is_that_of_their_busiest_group() -> None:
+    people = {"Anna": {"pools": ["front", "back"]}, "Ben": {"pools": ["back"]}}
+    activities = {
+        "ask": {"duration": FIXED, "pools": ["front"]},
+        "file": {"duration": {"kind": "fixed", "mean": 20.0}, "pools": ["back"]},
+    }
+    requirements = asked(activities, people, rate=0.05, pools={"front": {}, "back": {"least": 2, "most": 2}})
+    design = Design("test", Sequence((Activity("ask"), Activity("file"))), (("front", 1), ("back", 2)))
+    encoded = encode(design, requirements)
+    # 30 seconds of work for two people, although the pools alone would allow 0.1 cases a second.
+    assert capacity_of(encoded) == pytest.approx(2 / 30)
+    assert overload(encoded) == ""
+    busy = encode(
+        design,
+        requirements.model_copy(
+            update={"demand": requirements.demand.model_copy(update={"arrivals_per_second": 0.08})}
+        ),
+    )
+    assert overload(busy) == "only 'Anna', 'Ben' can do 'ask', 'file', which would keep them busy 1.20 times over"
+
+
+def test_the_busiest_group_is_found_among_all_sets() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        hours = rng.uniform(0.2, 1, 4).tolist()
+        groups = [
+            (frozenset(np.flatnonzero(rng.random(4) < 0.5).tolist()) or frozenset({0}), float(rng.random()))
+            for _ in range(5)
+        ]
+        worst = 0.0
+        for size in range(1, 5):
+            for some in combinations(range(4), size):
+                work = sum(seconds for who, seconds in groups if who <= set(some))
+                worst = max(worst, work / sum(hours[who] for who in some))
+        assert busiest(groups, hours)[0] == pytest.approx(worst)
+
+
+@pytest.mark.parametrize(
+    ("own", "shared", "hours"),
+    [
+        ((), (), []),
+        (((8, 12),), (), [[8, 12]]),
+        ((), ((8, 12),), [[8, 12]]),
+        (((8, 12), (13, 17)), ((10, 15),), [[10, 12], [13, 15]]),
+        (((13, 17), (8, 13)), ((0, 168),), [[8, 17]]),
+    ],
+)
+def test_common_shifts(own: Any, shared: Any, hours: list[list[float]]) -> None:
+    assert (common_shifts(own, shared) / 3600).tolist() == hours
+
+
+def test_a_design_that_nobody_at_work_can_carry_out_is_refused() -> None:
+    people = {"Anna": {"pools": ["desk"]}, "Ben": {"pools": ["desk"], "skills": ["law"]}}
+    plain = {"duration": FIXED, "pools": ["desk"]}
+    work = {"check": {**plain, "skills": ["law"]}, "approve": plain}
+    requirements = asked(work, people, pools={"desk": {"least": 1, "most": 2}})
+    with pytest.raises(DesignError, match="nobody at work in 'desk' has the skills for 'check': 'law'"):
+        evaluate(Design("test", TWO, (("desk", 1),)), requirements)
+    assert evaluate(Design("test", TWO, (("desk", 2),)), requirements).valid
+
+
+def test_cases_that_can_never_end_are_reported() -> None:
+    with pytest.raises(DesignError, match="of 1000 cases never end, because nobody there may do what comes next"):
+        evaluate(
+            Design("test", TWO, (("desk", 1),)), office(0.01, different_people=[["check", "approve"]]), cases=1_000
+        )

@@ -1,0 +1,358 @@
+"""Outcomes, loops, people and Declare's rules: read, checked, and refused where they would be ignored."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.workflows import contradictions
+from groupwise.workflows.case_flow import CaseFlow, data_order
+from groupwise.workflows.duties import able, at_work, bound, hours, shared
+from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import design_truth_cases as truth
+
+DECISION = {
+    "name": "decision",
+    "after": "ask",
+    "branches": {
+        "yes": {"probability": 0.75, "activities": ["offer"]},
+        "no": {"probability": 0.25, "activities": ["refuse"], "ends": True},
+    },
+}
+SIGNATURE = {
+    "name": "signature",
+    "after": "offer",
+    "branches": {"signed": {"probability": 0.8, "activities": ["sign"]}, "lost": {"probability": 0.2, "ends": True}},
+}
+AGAIN = {"name": "again", "activities": ["ask"], "after": "ask", "again": 0.5, "most": 2, "redo": ["mend"]}
+
+
+def stated(names: str, pools: dict[str, Any] | None = None, **parts: Any) -> dict[str, Any]:
+    known = pools if pools is not None else {"desk": {"most": 9}}
+    one = {"duration": {"mean": 60}, "pools": list(known)}
+    return {"name": "test", "activities": {name: dict(one) for name in names.split()}, "pools": known, **parts}
+
+
+def asked(names: str, pools: dict[str, Any] | None = None, **parts: Any) -> Requirements:
+    return parse_requirements(stated(names, pools, **parts))
+
+
+def said(requirements: Requirements) -> list[str]:
+    return [str(found) for found in contradictions(requirements)]
+
+
+@pytest.mark.parametrize("case", truth.read_cases(), ids=lambda case: case.name)
+def test_requirements_of_process_owners_are_read_and_can_be_met(case: truth.TruthCase) -> None:
+    requirements = parse_requirements(case.requirements)
+    assert contradictions(requirements) == []
+    assert parse_requirements(requirements.model_dump(mode="json", exclude_defaults=True)) == requirements
+
+
+def test_yes_and_no_are_names_of_branches(tmp_path: Path) -> None:
+    text = "{yes: {probability: 0.5, activities: [b]}, no: {probability: 0.5}}"
+    (tmp_path / "r.yaml").write_text(
+        "name: r\nactivities: {a: {duration: {mean: 1}}, b: {duration: {mean: 1}}}\n"
+        f"outcomes: [{{name: o, after: a, branches: {text}}}]\n"
+    )
+    assert list(read_requirements(tmp_path / "r.yaml").outcomes[0].branches) == ["yes", "no"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (
+            {"outcomes": [{**DECISION, "branches": {"x": {"probability": 0.7}, "y": {"probability": 0.2}}}]},
+            "the probabilities of 'decision' add up to 0.9, not 1: 'x' 0.7, 'y' 0.2",
+        ),
+        ({"outcomes": [{**DECISION, "after": "nothing"}]}, "'nothing', which is not in activities"),
+        ({"outcomes": [DECISION, {**DECISION, "name": "other"}]}, "'offer' is in two branches: of 'decision' and"),
+        ({"outcomes": [{**DECISION, "after": "offer"}]}, "decided before itself: 'decision' → 'decision'"),
+        ({"outcomes": [DECISION, {**SIGNATURE, "name": "decision"}]}, "two outcomes have the same name"),
+        ({"loops": [{**AGAIN, "after": "offer"}]}, "decided after 'offer', which is not one of its activities"),
+        ({"loops": [{**AGAIN, "redo": ["ask"]}]}, "'ask' is both in the loop 'again' and between its rounds"),
+        ({"people": {"Anna": {"pools": ["bar"]}}}, "'Anna' is in the pool 'bar', which is not in pools"),
+        ({"people": {"Anna": {"pools": ["desk"]}}}, "pool 'desk' may have 9 servers, but has only 1 person"),
+        ({"people": {"Anna": {"pools": ["desk"], "calendar": [[8, 8]]}}}, "a shift must end after it starts"),
+        ({"rules": {"response": [["ask", "x"]]}}, "'x', which is not in activities"),
+    ],
+)
+def test_a_mistake_is_one_sentence(parts: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        asked("ask offer refuse sign mend", **parts)
+    assert words in error.value.message
+
+
+def test_events_and_skills_are_checked_where_they_are_written() -> None:
+    wait = {"kind": "receive", "duration": {"mean": 1}, "pools": ["desk"]}
+    with pytest.raises(ConfigError, match="waiting for an event needs nobody, but pools are 'desk'"):
+        parse_requirements({**stated("a"), "activities": {"wait": wait}})
+    skilled = {"duration": {"mean": 1}, "pools": ["desk"], "skills": ["welding"]}
+    with pytest.raises(ConfigError, match="needs the skill 'welding', but its pools have no people"):
+        parse_requirements({**stated("a"), "activities": {"weld": skilled}})
+
+
+def test_shares_follow_nested_branches_and_branches_that_end_the_case() -> None:
+    requirements = asked("ask offer refuse sign mend file", outcomes=[DECISION, SIGNATURE], loops=[AGAIN])
+    flow = CaseFlow(requirements)
+    assert flow.ended == pytest.approx(0.25 + 0.75 * 0.2)
+    wanted = {"ask": 1.0, "offer": 0.75, "refuse": 0.25, "sign": 0.6, "mend": 0.5, "file": 0.6}
+    assert flow.shares == pytest.approx(wanted)
+    # Twice again at most: 1 + 0.5 + 0.25 rounds.
+    assert flow.rounds["ask"] == pytest.approx(1.75)
+    assert flow.shares["mend"] * flow.rounds["mend"] == pytest.approx(0.75)
+    assert flow.never_both("sign", "refuse") == "decision"
+    assert flow.never_both("offer", "sign") is None
+
+
+def test_data_orders_activities_but_not_those_that_take_turns_or_come_round_again() -> None:
+    activities = {
+        "draft": {"duration": {"mean": 1}, "writes": ["text"]},
+        "review": {"duration": {"mean": 1}, "reads": ["text"], "writes": ["notes"]},
+        "correct": {"duration": {"mean": 1}, "reads": ["notes"], "writes": ["text"]},
+        "log": {"duration": {"mean": 1}, "reads": ["book"], "writes": ["book"]},
+        "count": {"duration": {"mean": 1}, "reads": ["book"], "writes": ["book"]},
+    }
+    loop = {"name": "l", "activities": ["draft", "review"], "after": "review", "again": 0.2, "redo": ["correct"]}
+    requirements = parse_requirements({"name": "t", "activities": activities, "loops": [loop]})
+    assert set(data_order(requirements)) == {("draft", "review", "text"), ("review", "correct", "notes")}
+    assert contradictions(requirements) == []
+    without = parse_requirements({"name": "t", "activities": activities})
+    assert said(without) == [
+        (
+            "'review' would have to come before itself: review → correct → review "
+            "('correct' reads 'notes', which 'review' writes; 'review' reads 'text', which 'correct' writes)"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (
+            {"rules": {"precedes": [["sign", "file"]], "response": [["file", "ask"], ["ask", "sign"]]}},
+            ("'sign' would have to come before itself: sign → file → ask → sign "
+            "('sign' precedes 'file'; 'ask' follows 'file'; 'sign' follows 'ask')"),
+        ),
+        (
+            {"outcomes": [DECISION], "rules": {"precedes": [["offer", "ask"]]}},
+            ("'offer' would have to come before itself: offer → ask → offer "
+            "('offer' precedes 'ask'; 'ask' decides about 'offer')"),
+        ),
+        (
+            {"outcomes": [DECISION], "rules": {"coexist": [["offer", "refuse"]]}},
+            ("'offer' and 'refuse' never happen in the same case "
+            "(a case has both 'offer' and 'refuse' or neither; 'decision' has one result per case)"),
+        ),
+        (
+            {"rules": {"coexist": [["ask", "sign"], ["sign", "file"]], "not_coexist": [["ask", "file"]]}},
+            ("a case can do only one of these, but together they are needed more often: "
+            "'ask' in 1, 'file' in 1 of the cases ('ask' excludes 'file')"),
+        ),
+        (
+            {"outcomes": [DECISION], "rules": {"response": [["refuse", "file"]]}},
+            ("'file' cannot follow 'refuse', because branch 'no' of 'decision' ends the case "
+            "('file' follows 'refuse'; 'decision' has one result per case)"),
+        ),
+        (
+            {
+                "outcomes": [
+                    {**DECISION, "branches": {k: {"probability": 0.5, "ends": True} for k in ("a", "b")}},
+                ],
+                "rules": {"precedes": [["ask", "sign"], ["sign", "file"], ["mend", "file"]]},
+            },
+            ("'sign' is never done, because every branch of 'decision' ends the case "
+            "('ask' precedes 'sign'; 'decision' has one result per case)"),
+        ),
+        (
+            {"outcomes": [{**DECISION, "branches": {"x": {"probability": 0.5, "activities": ["offer"]},
+                                                     "y": {"probability": 0.5}}}],
+             "rules": {"response": [["ask", "offer"]]}},
+            "'ask' is done in 1 of the cases, but 'offer' only in 0.5 ('offer' follows 'ask')",
+        ),
+        (
+            {"rules": {"chain": [["ask", "sign"], ["ask", "file"]]}},
+            ("'sign' and 'file' cannot both come directly after 'ask' "
+            "('sign' comes directly after 'ask'; 'file' comes directly after 'ask')"),
+        ),
+        (
+            {"rules": {"chain": [["ask", "sign"]], "precedes": [["ask", "file"], ["file", "sign"]]}},
+            ("'file' would have to come between 'ask' and 'sign' "
+            "('sign' comes directly after 'ask'; 'ask' precedes 'file'; 'file' precedes 'sign')"),
+        ),
+    ],
+)  # fmt: skip
+def test_the_smallest_set_that_contradicts_itself_is_named(parts: dict[str, Any], words: str) -> None:
+    assert said(asked("ask offer refuse sign mend file", **parts))[:1] == [words]
+
+
+def test_optional_activities_may_exclude_each_other_although_they_belong_together() -> None:
+    parts = stated("ask offer sign", rules={"coexist": [["offer", "sign"]], "excludes": [["offer", "sign"]]})
+    for name in ("offer", "sign"):
+        parts["activities"][name]["optional"] = True
+    assert contradictions(parse_requirements(parts)) == []
+    parts["rules"]["must_include"] = ["offer"]
+    assert said(parse_requirements(parts)) == [
+        (
+            "'offer' and 'sign' never happen in the same case "
+            "(a case has both 'offer' and 'sign' or neither; 'offer' excludes 'sign'; 'offer' must be included)"
+        )
+    ]
+
+
+ONE = {"desk": {"most": 1}}
+TWO = {"desk": {"most": 2}}
+
+
+def test_duties_are_separated_and_bound_person_by_person() -> None:
+    pair = {"different_people": [["a", "b"]]}
+    assert contradictions(asked("a b", TWO, rules=pair)) == []
+    assert said(asked("a b", ONE, rules=pair)) == [
+        "nobody can be found for 'a', 'b', which only desk 1 may do ('a' and 'b' are done by different people)"
+    ]
+    people = {"Anna": {"pools": ["desk"]}, "Bert": {"pools": ["desk"]}}
+    ring = {"different_people": [["a", "b"], ["b", "c"], ["a", "c"], ["c", "d"]]}
+    (found,) = said(asked("a b c d", TWO, people=people, rules=ring))
+    assert found.startswith("nobody can be found for 'a', 'b', 'c', which only Anna, Bert may do")
+    assert found.count("different people") == 3
+    bound = {"same_person": [["a", "b"], ["b", "c"]], "different_people": [["a", "c"], ["a", "d"]]}
+    (found,) = said(asked("a b c d", TWO, people=people, rules=bound))
+    assert "('a' and 'c' are done by different people; 'a' and 'b' are done by the same person; 'b' and 'c'" in found
+
+
+def test_skills_decide_who_can_be_found() -> None:
+    parts = stated(
+        "weld paint", TWO, people={"Anna": {"pools": ["desk"], "skills": ["welding"]}, "Bert": {"pools": ["desk"]}}
+    )
+    parts["activities"]["weld"]["skills"] = ["welding"]
+    assert said(parse_requirements(parts)) == []
+    parts["rules"] = {"same_person": [["weld", "paint"]], "different_people": [["weld", "paint"]]}
+    assert len(said(parse_requirements(parts))) == 1
+    parts["rules"] = {}
+    parts["activities"]["weld"]["skills"] = ["welding", "climbing"]
+    assert said(parse_requirements(parts)) == ["nobody in 'desk' has the skills for 'weld': 'welding' and 'climbing'"]
+    parts["activities"]["weld"]["skills"] = parts["activities"]["paint"]["skills"] = ["welding"]
+    assert said(parse_requirements(parts)) == [
+        "'Bert' can do nothing: every activity of the pools needs skills 'Bert' lacks ('weld', 'paint')"
+    ]
+
+
+def test_a_calendar_in_which_nobody_works_and_people_who_cannot_do_all_the_work_are_found() -> None:
+    pools = {"night": {"most": 1, "calendar": [[0, 6]]}}
+    by_day = {"Anna": {"pools": ["night"], "calendar": [[8, 16]]}}
+    assert said(asked("a", pools, people=by_day))[0] == (
+        "nobody works in 'night': no hours of 'Anna' are hours of the pool"
+    )
+    half = {"Anna": {"pools": ["desk"], "calendar": [[0, 84]]}}
+    assert said(asked("a", ONE, people=half, demand={"arrivals_per_second": 0.8 / 60})) == [
+        "the demand keeps 0.8 servers of 'desk' busy, but at most 0.5 are at work on average, even with `most` servers"
+    ]
+    # A loop of two more rounds at most doubles nothing but the work of its body.
+    loop = {"name": "l", "activities": ["a"], "after": "a", "again": 0.5, "most": 2}
+    busy = {"demand": {"arrivals_per_second": 0.7 / 60}}
+    assert said(asked("a", ONE, **busy)) == []
+    assert "keeps 1.225 servers" in said(asked("a", ONE, loops=[loop], **busy))[0]
+
+
+def test_a_deadline_counts_what_data_and_loops_make_a_case_wait_for() -> None:
+    parts = stated(
+        "a b", rules={"deadline": 130.0}, loops=[{"name": "l", "activities": ["b"], "after": "b", "again": 0.5}]
+    )
+    assert said(parse_requirements(parts)) == []
+    parts["activities"]["a"]["writes"] = parts["activities"]["b"]["reads"] = ["x"]
+    assert said(parse_requirements(parts)) == [
+        (
+            "every design takes at least 180 s, because of a → b, but only 130 s are allowed "
+            "('b' reads 'x', which 'a' writes; a case takes at most 130 s)"
+        )
+    ]
+
+
+def test_people_are_able_by_pool_and_by_every_skill() -> None:
+    people = {
+        "Anna": {"pools": ["desk"], "skills": ["law", "tax"]},
+        "Bert": {"pools": ["desk", "back"], "skills": ["law"]},
+    }
+    parts = stated("a b c d", {"desk": {"most": 2}, "back": {"most": 1}, "free": {"most": 2}}, people=people)
+    for name, pools, skills in (
+        ("a", ["desk"], []), ("b", ["desk"], ["law", "tax"]), ("c", ["back", "desk"], ["law"]), ("d", ["free"], []),
+    ):  # fmt: skip
+        parts["activities"][name] |= {"pools": pools, "skills": skills}
+    requirements = parse_requirements(parts)
+    found = {name: able(requirements, name) for name in "abcd"}
+    assert found == {"a": ("Anna", "Bert"), "b": ("Anna",), "c": ("Bert", "Anna"), "d": ("free 1", "free 2")}
+    assert shared(requirements, bound("abcd", [("a", "b"), ("c", "d")])) == {"a": ["Anna"], "c": []}
+
+
+def test_whoever_is_bound_to_the_same_is_bound_together() -> None:
+    assert bound("abcde", [("a", "b"), ("c", "d"), ("d", "b")]) == {**dict.fromkeys("abcd", "c"), "e": "e"}
+    assert bound("ab", []) == {"a": "a", "b": "b"}
+
+
+@pytest.mark.parametrize(
+    ("own", "shared_hours", "hours_"),
+    [
+        ([], [], 168.0),
+        ([[0, 10]], [], 10.0),
+        ([], [[5, 9]], 4.0),
+        ([[0, 10]], [[5, 20]], 5.0),
+        ([[0, 5]], [[5, 9]], 0.0),
+        ([[0, 10], [20, 30]], [[5, 25]], 10.0),
+    ],
+)
+def test_hours_of_a_person_count_while_the_pool_works(own: Any, shared_hours: Any, hours_: float) -> None:
+    people = {"Anna": {"pools": ["desk"], "calendar": own}}
+    requirements = asked("a", {"desk": {"most": 1, "calendar": shared_hours}}, people=people)
+    assert hours(requirements, "desk", requirements.people["Anna"]) == hours_
+    assert at_work(requirements, ["desk"]) == pytest.approx(hours_ / 168)
+
+
+def test_whoever_is_in_two_pools_is_at_work_once() -> None:
+    people = {"Anna": {"pools": ["desk", "back"]}, "Bert": {"pools": ["desk"], "calendar": [[0, 84]]}}
+    pools = {
+        "desk": {"most": 2},
+        "back": {"most": 1, "calendar": [[0, 42]]},
+        "free": {"most": 3, "calendar": [[0, 84]]},
+    }
+    requirements = asked("a", pools, people=people)
+    wanted = {("desk",): 1.5, ("back",): 0.25, ("desk", "back"): 1.5, ("back", "desk"): 1.5, ("free",): 1.5,
+              ("free", "desk"): 3.0}  # fmt: skip
+    assert {some: at_work(requirements, some) for some in wanted} == pytest.approx(wanted)
+
+
+def test_unnamed_people_are_counted_up_to_twenty() -> None:
+    requirements = asked("a", {"desk": {"most": 30}})
+    assert able(requirements, "a") == tuple(f"desk {number}" for number in range(1, 21))
+
+
+def test_data_that_is_written_orders_all_who_read_it_and_nobody_else() -> None:
+    activities = {
+        "a": {"duration": {"mean": 1}, "writes": ["x", "y"]},
+        "b": {"duration": {"mean": 1}, "reads": ["x"], "writes": ["x"]},
+        "c": {"duration": {"mean": 1}, "reads": ["x", "z"]},
+        "d": {"duration": {"mean": 1}, "reads": ["y"], "writes": ["y"]},
+    }
+    found = set(data_order(parse_requirements({"name": "t", "activities": activities})))
+    assert found == {("a", "b", "x"), ("a", "c", "x"), ("b", "c", "x"), ("a", "d", "y")}
+
+
+def test_where_an_activity_stands_among_the_outcomes() -> None:
+    flow = CaseFlow(asked("ask offer refuse sign mend file", outcomes=[DECISION, SIGNATURE]))
+    assert flow.context("sign") == (("signature", "signed"), ("decision", "yes"))
+    assert (flow.context("refuse"), flow.context("ask")) == ((("decision", "no"),), ())
+    assert flow.branch(("signature", "lost")).ends
+    assert flow.share("sign") == pytest.approx(0.6)
+    assert flow.ends == pytest.approx({"decision": 0.25, "signature": 0.15})
+    assert flow.never_both("refuse", "sign") == "decision"
+    assert flow.never_both("sign", "file") is None
+    assert flow.never_both("sign", "sign") is None
+    assert CaseFlow(asked("ask")).ended == 0
+    # What comes before the decision by a rule is done by every case; what need not is done by those that go on.
+    ordered = CaseFlow(asked("ask offer refuse mend file", outcomes=[DECISION], rules={"precedes": [["mend", "ask"]]}))
+    assert ordered.shares == pytest.approx({"ask": 1.0, "offer": 0.75, "refuse": 0.25, "mend": 1.0, "file": 0.75})
