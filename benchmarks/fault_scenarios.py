@@ -22,7 +22,7 @@ import torch
 
 from groupwise import cli
 from groupwise.config import TrainingConfig
-from groupwise.errors import CheckpointError, GroupwiseError, StorageError
+from groupwise.errors import CheckpointError, GroupwiseError, RunError, StorageError
 from groupwise.files import disk, lock_file
 from groupwise.reporting import live_run
 from groupwise.service.job_slots import JobProcess, JobSlots
@@ -244,9 +244,12 @@ def facts(folder: Path) -> dict[str, Any]:
     events = read_events(run / "events.jsonl")
     lines = (run / "events.jsonl").read_bytes().splitlines() if events else []
     found: dict[str, Any] = {"runs/run/events.jsonl": [told(event) for event in events if told(event) is not None]}
-    found["the log has one line per event"] = len(lines) == len(events)
+    found["runs/run/events.jsonl: one line per event"] = len(lines) == len(events)
     for path in sorted((run / "groups").glob("*.parquet")):
-        found[str(path.relative_to(folder))] = digest(read_groups(path))
+        try:
+            found[str(path.relative_to(folder))] = digest(read_groups(path))
+        except RunError as error:
+            found[str(path.relative_to(folder))] = error.message
     for path in sorted((run / "checkpoints").glob("[0-9]*")):
         try:
             checkpoint = load_checkpoint(path)

@@ -10,8 +10,9 @@ changes a file of the run, also those that SQLite, torch and safetensors make be
     nospace   half of the bytes are written, and from then on the disk is full (ENOSPC)
     failure   the call fails once (EIO)
 
-and then the run is resumed on a healthy disk. Files are also damaged, one at a time: `missing`, `empty`, `cut` in
-half, and a bit flipped in the first, the middle and the last byte (`flip`).
+and then the run is resumed on a healthy disk. Every file that lies there when the last event has been written is also
+damaged, one at a time: `missing`, `empty`, `cut` in half, and a bit flipped in the first, the middle and the last byte
+(`flip`). Damage that finds nothing to damage is counted apart, as `not_tried`.
 
 A case is survived if the run ends bit for bit like one that was never disturbed (weights, whole checkpoints, steps,
 evaluations, hints, groups, memory), or if it is refused in one plain sentence and nothing is lost. A damaged record
@@ -27,6 +28,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -44,6 +46,8 @@ ACTIONS = {"kill": 1, "nospace": 2, "failure": 3}
 DAMAGES = ("missing", "empty", "cut", "flip first", "flip middle", "flip last")
 NAMES = ("control", "language", "agent", "designer", "programs", "service")
 PATIENCE = 1800  # seconds; only what hangs takes this long, on the busiest machine
+NOT_TRIED = "nothing to damage"
+JOB = re.compile(r"(?<=jobs/)[^./]+")  # a job's files are named by an id that is drawn anew
 # Records, and checkpoints that a newer one makes superfluous: damaged, they may stay so, and cost nothing else.
 RECORDS = ("runs/run/groups/", "runs/run/events.jsonl", "runs/run/checkpoints/", "programs/")
 # Written anew by every attempt.
@@ -74,7 +78,8 @@ class Calm:
 
     points: tuple[tuple[str, str], ...]
     facts: dict[str, Any]
-    files: tuple[str, ...]
+    late: int  # the point of its last event: all of its files are there, and it is not over
+    files: tuple[str, ...]  # at that point
     unseen: tuple[str, ...]
 
 
@@ -128,10 +133,20 @@ def undisturbed(product: str, base: Path) -> Calm:
     if seen[0] != seen[1]:
         raise SystemExit(f"{product}: two undisturbed runs differ in {differences(*seen)}")
     points = [line.split("\t") for line in folder.with_suffix(".points").read_text().splitlines()]
-    files = tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()))
     written = {path[1:] for _, _, _, path in points}
-    unseen = tuple(f for f in files if f not in written and not any(str(p) in written for p in Path(f).parents[:-1]))
-    return Calm(tuple((call, path) for _, call, _, path in points), seen[0], files, unseen)
+    unseen = tuple(f for f in files_in(folder) if not {f, *map(str, Path(f).parents)} & written)
+    # A service's last event is its last word on the job.
+    call, file = ("fdatasync", "service.sqlite-wal") if product == "service" else ("pwrite64", "events.jsonl")
+    late = max(n for n, point in enumerate(points, 1) if point[1] == call and point[3].endswith(file))
+    folder = base / f"{product}-late"
+    folder.mkdir()
+    forked(lambda: scenario.begin(scenario.settings), folder, (late, ACTIONS["kill"], -1))
+    files = tuple(JOB.sub("*", name) for name in files_in(folder))
+    return Calm(tuple((call, path) for _, call, _, path in points), seen[0], late, files, unseen)
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def differences(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
@@ -142,15 +157,9 @@ def cases_of(product: str, calm: Calm) -> Iterator[Case]:
     for action in ACTIONS:
         for number, (call, path) in enumerate(calm.points, 1):
             yield Case(product, action, number, f"{call} {path}")
-    # The last event of a run: all of its files are there, and it is not over. A service's: its last word on the job.
-    late = "pwrite64" if product != "service" else "fdatasync"
-    file = "events.jsonl" if product != "service" else "service.sqlite-wal"
-    at = max(n for n, (call, path) in enumerate(calm.points, 1) if call == late and path.endswith(file))
     for name in calm.files:
-        if name.endswith("report.html"):
-            continue
         for damage in DAMAGES:
-            yield Case(product, "kill", at, name, damage)
+            yield Case(product, "kill", calm.late, name, damage)
 
 
 def survived(case: Case, calm: Calm, base: Path) -> str | None:
@@ -164,8 +173,8 @@ def survived(case: Case, calm: Calm, base: Path) -> str | None:
         status, said = forked(lambda: scenario.begin(scenario.settings), folder, arm)
         if problem := plainness(status, said):
             return f"at the fault: {problem}"
-        if case.damage and not do_damage(folder / case.where, case.damage):
-            return None  # the file is not there at this moment, or it is empty anyway
+        if case.damage and not any([do_damage(path, case.damage) for path in folder.glob(case.where)]):
+            return NOT_TRIED
         before = contents(folder, case)
         status, said = forked(lambda: scenario.recover(scenario.settings), folder)
         if problem := plainness(status, said):
@@ -201,7 +210,8 @@ def excused(name: str, case: Case, found: dict[str, Any], calm: Calm) -> bool:
     """Whether a difference is only that of the damaged record itself, or one sound checkpoint more than the limit."""
     if name.startswith("runs/run/checkpoints/") and name not in calm.facts and len(found[name]) == 64:
         return True
-    return bool(case.damage) and case.where.startswith(name) and name.startswith(RECORDS)
+    record = name.partition(":")[0]
+    return bool(case.damage) and case.where.startswith(record) and record.startswith(RECORDS)
 
 
 def contents(folder: Path, case: Case) -> set[str]:
@@ -210,7 +220,7 @@ def contents(folder: Path, case: Case) -> set[str]:
         hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
         if path.is_file() and path.name not in DERIVED and not path.name.endswith((".tmp", "-shm", "-wal", ".lock"))
-        and str(path.relative_to(folder)) != case.where and path.parent.name != "jobs" and path.suffix != ".sqlite"
+        and not path.relative_to(folder).match(case.where) and path.parent.name != "jobs" and path.suffix != ".sqlite"
     }  # fmt: skip
 
 
@@ -254,7 +264,7 @@ def judge(
             answer.unlink()
         except (OSError, ValueError):
             found[case] = f"the benchmark itself failed, status {status}"
-        if found[case]:
+        if found[case] not in (None, NOT_TRIED):
             print(f"{case}: {found[case]}", file=sys.stderr, flush=True)
         progress(len(found), len(cases), began)
     return found
@@ -322,15 +332,17 @@ def main() -> None:
         found = judge(cases[: asked.points], calms, base, asked.jobs, asked.minutes)
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    failures = [f"{case}: {problem}" for case, problem in found.items() if problem]
-    kinds = Counter(f"{case.product} {case.kind}" for case in found)
+    tried = {case: problem for case, problem in found.items() if problem != NOT_TRIED}
+    failures = [f"{case}: {problem}" for case, problem in tried.items() if problem]
+    kinds = Counter(f"{case.product} {case.kind}" for case in tried)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print_result(
         "faults",
         {
-            "points": len(found),
+            "points": len(tried),
             "points_in_all": len(cases),
-            "survived": len(found) - len(failures),
+            "not_tried": len(found) - len(tried),
+            "survived": len(tried) - len(failures),
             "calls": {product: len(calm.points) for product, calm in calms.items()},
             "unseen_files": {product: calm.unseen for product, calm in calms.items() if calm.unseen},
             "cpu_minutes": round(sum(use.ru_utime + use.ru_stime for use in used) / 60, 1),

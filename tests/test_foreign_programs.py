@@ -1,11 +1,23 @@
 """Regular expressions and chat templates of strangers run within limits, in a child."""
 
+import itertools
 import re
 
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.foreign_programs import OverLimit, ProgramFailed, check_pattern, last_match, last_matches, render
+from groupwise.foreign_programs import (
+    CHARACTERS,
+    LONGEST_PATTERN,
+    TEXTS,
+    OverLimit,
+    ProgramFailed,
+    _parts,
+    check_pattern,
+    last_match,
+    last_matches,
+    render,
+)
 
 MESSAGES = {"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": True}
 
@@ -56,6 +68,7 @@ def test_a_template_is_rendered_like_transformers_renders_it():
         "{{ 9 ** (9 ** 9) }}",
         "{{ 'a' * 10000000000 }}",
         "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+        "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
     ],
 )
 def test_a_template_that_would_run_for_ever_or_fill_the_memory_is_refused(template):
@@ -69,3 +82,26 @@ def test_a_template_that_would_run_for_ever_or_fill_the_memory_is_refused(templa
 def test_a_template_cannot_leave_its_sandbox_and_says_why_it_fails(template):
     with pytest.raises(ProgramFailed):
         render(template, MESSAGES)
+
+
+@pytest.mark.parametrize("sizes", [
+    [], [0], [5], [1] * TEXTS, [1] * (TEXTS + 1), [1] * (2 * TEXTS + 1), [0] * (TEXTS + 1), [CHARACTERS],
+    [CHARACTERS + 1], [CHARACTERS, 1], [CHARACTERS - 1, 1], [CHARACTERS - 1, 1, 1], [1, CHARACTERS, 1],
+    [CHARACTERS + 1, CHARACTERS + 1],
+], ids=lambda sizes: f"{len(sizes)} of {sum(sizes)}")  # fmt: skip
+def test_texts_go_to_the_child_in_parts_that_are_as_large_as_they_may_be(sizes):
+    texts = ["x" * size for size in sizes]
+    parts = list(_parts(texts))
+    assert [text for part in parts for text in part] == texts
+    for part in parts:
+        assert len(part) <= TEXTS
+        assert len(part) <= 1 or sum(map(len, part)) <= CHARACTERS
+    for part, following in itertools.pairwise(parts):
+        assert len(part) == TEXTS or sum(map(len, part)) + len(following[0]) > CHARACTERS
+
+
+def test_a_pattern_of_the_greatest_length_is_still_one():
+    assert last_match("a?" * (LONGEST_PATTERN // 2 - 1) + "b?", "b") is not None
+    with pytest.raises(ProgramFailed, match="longer than 10,000"):
+        last_matches("a" * (LONGEST_PATTERN + 1), [])
+    check_pattern("a" * LONGEST_PATTERN)

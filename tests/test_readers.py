@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.readers import ReadLimits, json_lines, load_json, load_toml, load_yaml, open_yaml, read_bytes
+from groupwise.machine_memory import memory_limit
+from groupwise.readers import (
+    ReadLimits,
+    data_limits,
+    decoded,
+    json_lines,
+    load_json,
+    load_toml,
+    load_yaml,
+    open_yaml,
+    read_bytes,
+)
 
 SMALL = ReadLimits(size=1000, depth=10, values=50, seconds=30)
 LOADERS: dict[str, Callable[..., Any]] = {"json": load_json, "toml": load_toml, "yaml": load_yaml}
@@ -158,3 +169,154 @@ def test_values_that_would_fill_the_memory_are_refused_before_they_are_made() ->
     limits = ReadLimits(size=1 << 30, values=10**9, memory=10 << 20)
     with pytest.raises(ConfigError, match="its values need more than 10 MiB of memory"):
         load_json("[" + "[]," * 150_000 + "[]]", limits)
+
+
+def test_an_error_quotes_only_a_part_of_what_is_endless() -> None:
+    error = ConfigError(f"unknown setting '{'x' * 5000}' in a.toml", hint="y" * 5000, field="z" * 5000)
+    assert str(error).startswith("unknown setting 'xxx")
+    assert "xxx' in a.toml\nyyy" in str(error)
+    assert max(map(len, error.as_dict()["error"].values())) <= 1200
+    assert ConfigError("short").message == "short"
+
+
+@pytest.mark.parametrize(
+    ("limits", "fits", "too_much", "words"),
+    [
+        (ReadLimits(depth=3), "[[[1]]]", "[[[[1]]]]", "nested too deeply: more than 3 levels"),
+        (ReadLimits(values=4), "[1, 2, 3]", "[1, 2, 3, 4]", "more than 4 values"),
+        (ReadLimits(size=9), "[1, 2, 3]", "[1, 2, 34]", "the file is larger than 9 bytes"),
+        (ReadLimits(bits=64), f"[{2**64 - 1}, {1 - 2**64}]", f"[{2**64}]", "a number of at most 64 bits"),
+    ],
+)
+def test_what_is_exactly_at_a_limit_is_read(limits: ReadLimits, fits: str, too_much: str, words: str) -> None:
+    assert repr(load_json(fits, limits)) == fits
+    assert words in refusal(load_json, too_much, limits)
+
+
+def test_a_file_that_says_it_is_empty_is_still_held_to_its_limit() -> None:
+    """Files of /proc are regular and have a size of 0, like a file that grows while it is read."""
+    assert os.stat("/proc/self/status").st_size == 0
+    assert refusal(read_bytes, "/proc/self/status", ReadLimits(size=10)) == "the file is larger than 10 bytes"
+    assert read_bytes("/proc/self/status").startswith(b"Name:")
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(2 << 20, "2 MiB"), ((2 << 20) + 1, "2,097,153 bytes"), (1000, "1,000 bytes")]
+)
+def test_a_limit_is_quoted_exactly(size: int, words: str) -> None:
+    assert refusal(decoded, b"x" * (size + 1), ReadLimits(size=size)) == f"the file is larger than {words}"
+    assert decoded(b"x" * size, ReadLimits(size=size)) == "x" * size
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_named_whichever_way_round_it_is(encoding: str) -> None:
+    mark = b"" if encoding == "utf-16" else "\ufeff".encode(encoding)
+    assert refusal(decoded, mark + "a = 1".encode(encoding)) == "the file is UTF-16 text"
+
+
+def test_the_line_of_a_wrong_byte_is_counted_up_to_it() -> None:
+    assert refusal(decoded, b"a\nb\xff\nc\nd\n") == "the file is not UTF-8 text (at byte 3, line 2)"
+    assert refusal(decoded, b"a\xff") == "the file is not UTF-8 text (at byte 1)"
+    zero = refusal(decoded, b"a\n\n\0\n\n")
+    assert zero == "the file is not text: it contains a zero byte (at byte 3, line 3)"
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize("inside", [False, True])
+def test_every_kind_of_file_has_the_same_limits_on_depth_and_numbers(load: Callable[..., Any], inside: bool) -> None:
+    """A list of lists, and lists inside tables, down to the limit and one beyond."""
+    table = ["a = {b = ", "}"] if load is load_toml else ['{"a": {"b": ', "}}"]
+    before, after = table if inside else ("a = " if load is load_toml else "", "")
+    # TOML's document is a table of its own, which is one level.
+    used = (2 if inside else 0) + (load is load_toml and not inside)
+    limits = ReadLimits(depth=6)
+    load(f"{before}{'[' * (6 - used)}{']' * (6 - used)}{after}", limits)
+    refused = refusal(load, f"{before}{'[' * (7 - used)}{']' * (7 - used)}{after}", limits)
+    assert refused.startswith("nested too deeply: more than 6 levels")
+    for number in (2**63 - 1, -(2**63) + 1):
+        load(f"{before}{number}{after}", ReadLimits(bits=63))
+    for number in (2**63, -(2**63)):
+        refused = refusal(load, f"{before}{number}{after}", ReadLimits(bits=63))
+        assert "must be a number of at most 63 bits" in refused
+        assert refused.startswith("a.b = " if inside else "a = " if load is load_toml else "the value = ")
+
+
+def test_names_of_a_hundred_parts_are_read_and_of_one_more_refused() -> None:
+    limits = ReadLimits(depth=300)
+    load_toml(".".join(["a"] * 100) + " = 1", limits)
+    refused = refusal(load_toml, "\n\n" + ".".join(["a"] * 101) + " = 1\n", limits)
+    assert refused == "a name of more than 100 dotted parts (at line 3)"
+
+
+def test_each_value_counts_once() -> None:
+    assert load_json('{"a": {"b": {}}}', ReadLimits(values=3)) == {"a": {"b": {}}}
+    assert refusal(load_json, '{"a": {"b": {}}}', ReadLimits(values=2)) == "more than 2 values"
+    # YAML counts what the parser sees: the document's begin and end, the list and its three members.
+    assert load_yaml("[1, 2, 3]", ReadLimits(values=8)) == [1, 2, 3]
+    assert refusal(load_yaml, "[1, 2, 3]", ReadLimits(values=7)).startswith("more than 7 values")
+    assert load_toml("a = [1, 2]", ReadLimits(values=4)) == {"a": [1, 2]}
+    assert refusal(load_toml, "a = [1, 2]", ReadLimits(values=3)) == "more than 3 values"
+
+
+def test_aliases_count_as_often_as_they_stand_for_something() -> None:
+    # Nodes: the table 1, its keys 2, the list of eight 9, and the list of three copies of it 28.
+    text = "a: &x [1, 1, 1, 1, 1, 1, 1, 1]\nb: [*x, *x, *x]"
+    assert load_yaml(text, ReadLimits(values=40), aliases=True) == {"a": [1] * 8, "b": [[1] * 8] * 3}
+    refused = refusal(load_yaml, text, ReadLimits(values=39), aliases=True)
+    assert refused.startswith("aliases that stand for more than 39 values (at line 1")
+
+
+def test_a_mapping_may_be_merged_into_another_but_no_key_be_given_twice() -> None:
+    text = "a: &a {x: 1}\nb: &b {y: 2}\nc:\n  <<: *a\n  <<: *b\n  z: 3\n"
+    assert load_yaml(text, aliases=True)["c"] == {"x": 1, "y": 2, "z": 3}
+    assert refusal(load_yaml, "a:\n- {x: 1, y: 2, x: 3}") == "'x' is given twice (at line 2, column 16)"
+
+
+def test_the_key_given_twice_is_named_with_its_line_only_where_that_is_certain() -> None:
+    assert refusal(load_json, '{"a": 1,\n"b": 2,\n"a": 3,\n"c": 4}') == "'a' is given twice (at line 3)"
+    assert refusal(load_json, '{"b": {"a": 1},\n"c": {"a": 1,\n"a": 2}}') == "'a' is given twice"
+    with pytest.raises(ConfigError) as caught:
+        load_json('{"a": 1, "a": 2, "b": 3}')
+    assert (caught.value.field, caught.value.hint) == ("a", "Keep one.")
+
+
+def test_a_line_of_json_is_read_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.readers.LONGEST_LINE", 1 << 20)
+    path, text = tmp_path / "a.jsonl", "x" * ((1 << 20) - 3)
+    path.write_text(f'1\n"{text}"\n2\n')
+    assert list(json_lines(path)) == [(1, 1), (2, text), (3, 2)]
+    path.write_text(f'1\n"{text}x"\n2\n')
+    with pytest.raises(ConfigError, match="^line 2: longer than 1 MiB") as caught:
+        list(json_lines(path))
+    assert caught.value.hint == "Write one JSON object per line."
+    path.write_text('1\n{"a": 1, "a": 2}\n')
+    with pytest.raises(ConfigError) as caught:
+        list(json_lines(path))
+    assert (caught.value.field, caught.value.hint) == ("a", "Keep one.")
+
+
+@pytest.mark.parametrize(("member", "each"), [("[],", 107), ("{},", 107), ("1,", 34), ('"a",', 96)])
+def test_what_grows_beyond_the_memory_is_refused_whatever_it_is_made_of(member: str, each: int) -> None:
+    limits = ReadLimits(size=1 << 30, values=10**9, memory=4 << 20)
+    fits = limits.memory // each
+    assert refusal(load_json, f"[{member * (fits + 1)}0]", limits) == "its values need more than 4 MiB of memory"
+    assert len(load_json(f"[{member * (fits - 2)}0]", limits)) == fits - 1
+
+
+def test_a_long_text_does_not_grow() -> None:
+    assert len(load_json(f'"{"x" * (7 << 20)}"', ReadLimits(size=8 << 20, memory=8 << 20))) == 7 << 20
+
+
+def test_files_of_data_may_fill_a_share_of_the_memory_and_hold_long_numbers() -> None:
+    limits, memory = data_limits(), memory_limit()
+    assert (limits.size, limits.values, limits.memory) == (memory // 8, memory // 1024, memory // 4)
+    assert limits.seconds == 600.0
+    assert load_json(str(2**9_999), limits) == 2**9_999
+    assert "at most 10000 bits" in refusal(load_json, str(2**10_000), limits)
+
+
+def test_a_yaml_document_knows_the_lines_of_numbered_keys_and_the_ends_of_lists() -> None:
+    document = open_yaml("1: x\n2:\n  - y\n  - z\n")
+    assert [document.line(1), document.line(2, 1), document.line(2, 2), document.line(3)] == [1, 4, 2, 1]
+    assert document.line(2, "y") == 2
+    assert document.line(1, 0) == 1

@@ -21,7 +21,18 @@ import numpy as np
 import pytest
 
 from groupwise.errors import ContractError
-from groupwise.workers import RequestFailed, WorkerLost, Workers, WorkersBusy, WorkerTimeout, end_process
+from groupwise.worker_process import HEAD, Kind, read_frame
+from groupwise.workers import (
+    RequestFailed,
+    WorkerLost,
+    Workers,
+    WorkersBusy,
+    WorkerTimeout,
+    _lost,
+    _Recipe,
+    end_process,
+    how_it_ended,
+)
 from tests.worker_handlers import Handler
 
 ENTRY = "tests.worker_handlers:Handler"
@@ -359,3 +370,91 @@ def test_a_cancelled_future_says_so(workers: Workers, tmp_path: Path) -> None:
     future.cancel()
     with pytest.raises(CancelledError):
         future.result()
+
+
+def test_a_child_gets_no_more_requests_at_once_than_it_may(tmp_path: Path) -> None:
+    with Workers(ENTRY, args=(str(tmp_path),), at_once=2) as workers:
+        futures = [workers.submit(("waits_until_cancelled", mark)) for mark in "abc"]
+        until(lambda: (tmp_path / "a").exists() and (tmp_path / "b").exists())
+        assert workers.pending == 3
+        futures[0].cancel()
+        until((tmp_path / "c").exists)  # it came as soon as there was room
+        assert (tmp_path / "a-cancelled").exists()
+        for future in futures[1:]:
+            future.cancel()
+
+
+def test_a_second_child_starts_only_if_the_first_is_busy(tmp_path: Path) -> None:
+    with Workers(ENTRY, 3, args=(str(tmp_path),)) as workers:
+        first = {workers.submit(("echo", n)).result()[0] for n in range(3)}
+        assert (len(first), workers.starts) == (1, 1)
+        busy = workers.submit(("waits_for", "mark"))
+        until(lambda: workers.pending == 1)
+        assert workers.submit(("echo", 1)).result()[0] not in first
+        assert workers.starts == 2
+        (tmp_path / "mark").touch()
+        busy.result()
+
+
+def test_a_request_to_one_child_waits_for_it_and_others_pass_by(tmp_path: Path) -> None:
+    with Workers(ENTRY, 2, args=(str(tmp_path),)) as workers:
+        busy = workers.submit(("waits_for", "mark"), worker=0)
+        bound, free = workers.submit(("keep", 1), worker=0), workers.submit(("keep", 2))
+        assert free.result() == [2]
+        assert not bound.done()
+        (tmp_path / "mark").touch()
+        assert (busy.result(), bound.result()) == ("mark", [1])
+
+
+def test_the_limit_counts_what_waits_and_a_request_that_failed_makes_room(tmp_path: Path) -> None:
+    with Workers(ENTRY, args=(str(tmp_path),), most=2) as workers:
+        first, second = workers.submit(("waits_for", "mark")), workers.submit(("fails",))
+        with pytest.raises(WorkersBusy, match="2 requests are already in progress"):
+            workers.submit(("echo", 1))
+        (tmp_path / "mark").touch()
+        assert first.result() == "mark"
+        with pytest.raises(RequestFailed):
+            second.result()
+        until(lambda: workers.pending == 0)
+        assert workers.submit(("echo", 1)).result()[1] == 1
+
+
+@pytest.mark.parametrize(("status", "words", "hint"), [
+    (None, "did not answer", ""), (0, "ended with status 0", ""), (3, "ended with status 3", ""),
+    (-11, "was killed by signal 11", ""), (-9, "was killed by signal 9", "ran out of memory"),
+])  # fmt: skip
+def test_how_a_child_ended_is_said_in_words(status: int | None, words: str, hint: str) -> None:
+    assert how_it_ended(status) == words
+    process = subprocess.Popen(["true"])
+    process.wait()
+    process.returncode = status  # type: ignore[assignment]
+    lost = _lost(_Recipe("a:b", (), False, None, None), process)
+    assert (lost.message, lost.status) == (f"the worker process a:b {words}", status)
+    assert hint in lost.hint
+    assert bool(lost.hint) is bool(hint)
+
+
+def test_variables_of_the_machine_stay_as_they_are_unless_threads_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    for threads, found in ((None, "7"), (3, "3")):
+        with Workers(ENTRY, threads=threads) as workers:
+            assert workers.submit(("environment", "OMP_NUM_THREADS")).result() == found
+
+
+def frames(content: bytes) -> Any:
+    async def read() -> Any:
+        reader = asyncio.StreamReader()
+        reader.feed_data(content)
+        reader.feed_eof()
+        return [await read_frame(reader) for _ in range(2)]
+
+    return asyncio.run(read())
+
+
+def test_frames_are_read_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.worker_process.LARGEST", 5)
+    good = HEAD.pack(7, Kind.EVENT, 5) + b"12345"
+    assert frames(good) == [(7, Kind.EVENT, b"12345"), None]
+    assert frames(HEAD.pack(1, Kind.DONE, 0) + good) == [(1, Kind.DONE, b""), (7, Kind.EVENT, b"12345")]
+    for bad in (b"", good[:-1], good[:3], HEAD.pack(7, 99, 0), HEAD.pack(7, Kind.EVENT, 6) + b"123456"):
+        assert frames(bad)[0] is None

@@ -1,6 +1,7 @@
 """Would the tests notice a bug? Plant the bugs of `mutants.toml`, one at a time, and run the tests of `make test`.
 
     python tools/mutants.py --json                   all of them, in a few minutes on an idle machine
+    python tools/mutants.py --set 2                  the second set alone
     python tools/mutants.py --only 3,17 --jobs 2     some of them, two at a time
 
 A bug is planted in a temporary copy of the tree, never here. The test that caught it before runs first, then the
@@ -43,7 +44,8 @@ OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not long")
 class Mutant:
     """A planted bug: `before` becomes `after` in `file`, which breaks something that an input `shows`.
 
-    `caught_by` is a test that once caught it, and is tried first.
+    `caught_by` is a test that once caught it, and is tried first. Each `set` was planted after the tests had been made
+    to catch the one before.
     """
 
     number: int
@@ -53,6 +55,7 @@ class Mutant:
     before: str
     after: str
     caught_by: str = ""
+    set: int = 1
 
     @property
     def path(self) -> Path:
@@ -232,6 +235,7 @@ def all_judged(mutants: Sequence[Mutant], jobs: int, seconds: float) -> Iterator
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("--set", type=int, metavar="N", help="plant only the mutants of one set (default: all)")
     parser.add_argument("--only", default="", metavar="N,M", help="the numbers of the mutants to plant (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="how many to try at a time")
     parser.add_argument("--minutes", type=float, default=60.0, help="most time for one mutant")
@@ -242,7 +246,7 @@ def main() -> int:
         say(*faults, sep="\n")
         return 2
     wanted = {int(number) for number in given.only.split(",") if number}
-    chosen = [mutant for mutant in mutants if not wanted or mutant.number in wanted]
+    chosen = [m for m in mutants if given.set in (None, m.set) and (not wanted or m.number in wanted)]
     for name in HEAVY:
         with suppress(ImportError):
             importlib.import_module(name)

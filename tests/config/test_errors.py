@@ -198,6 +198,12 @@ RULES = [
         ["loss.dual_clip = 1.25", "above 1.28"],
         {"dual_clip": 1.3, "clip_ratio_high": 0.28},
     ),
+    ({"dual_clip": 1.15}, ["loss.dual_clip = 1.15", "above 1.2"], {"dual_clip": 1.15, "loss_type": "gspo"}),
+    (
+        {"dual_clip": 1.2, "clip_ratio": 0.2},
+        ["loss.dual_clip = 1.2 must be above 1.2"],
+        {"dual_clip": 1.21, "clip_ratio": 0.2},
+    ),
     (
         {"dual_clip": 3.0, "loss_type": "sapo"},
         ["loss.dual_clip = 3.0 has no effect", "'sapo'"],

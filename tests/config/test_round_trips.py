@@ -71,7 +71,7 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
     values |= {"importance_level": None} if values.get("loss_type") == "gspo" else {}
     values |= {"max_completion_length": 9} if values.get("loss_type") == "dr_grpo" else {}
     if values.get("dual_clip") is not None:
-        values["dual_clip"] = 2 + values.get("clip_ratio", 0) + (values.get("clip_ratio_high") or 0)
+        values["dual_clip"] = 2 + (values.get("clip_ratio") or 0) + (values.get("clip_ratio_high") or 0)
     if values.get("loss_type") in ("cispo", "sapo", "vespo"):
         values |= {"dual_clip": None, "clip_ratio_high": None}
     values |= {"eval_steps": 1} if values.get("eval_steps") == 0 else {}

@@ -116,7 +116,7 @@ def test_replace_changes_only_what_is_named():
     cfg = TrainingConfig(entropy_coef=0.1, seed=3)
     changed = cfg.replace(clip_ratio=0.3, num_episodes=5)
     assert changed == TrainingConfig(entropy_coef=0.1, seed=3, clip_ratio=0.3, num_episodes=5)
-    assert cfg.loss.clip_ratio == 0.2
+    assert cfg.loss.clip_ratio is None
     assert cfg.loss.replace(clip_ratio=0.3) == changed.loss
     with pytest.raises(ConfigError, match="clip_ratio = 2 must be > 0 and <= 1"):
         cfg.replace(clip_ratio=2)
@@ -128,6 +128,12 @@ def test_replacing_the_product_replaces_its_sections():
     control = cfg.replace(product="control")
     assert control.run.seed == 3
     assert "sampling" not in control.sections
+
+
+def test_the_profile_for_stability_stays_near_its_reference():
+    cfg = TrainingConfig.from_profile("conservative")
+    assert (cfg.loss.beta, cfg.policy.use_reference_model) == (0.04, True)
+    assert [TrainingConfig.from_profile(bolder).loss.beta for bolder in ("balanced", "aggressive")] == [0.0, 0.0]
 
 
 def test_what_is_set_explicitly_wins_over_a_profile():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.core import group_advantages, zero_spread_groups
+from groupwise.core import group_advantages, group_return_to_go, zero_spread_groups
 from groupwise.core.advantages import Baseline, Scale
 
 BASELINES: tuple[Baseline, ...] = ("group_mean", "group_median", "leave_one_out", "global_mean", "none")
@@ -95,6 +95,12 @@ def test_a_group_of_equal_rewards_still_stands_somewhere_in_the_batch() -> None:
     found = advantages(rewards, groups, baseline="global_mean", scale="none")
     assert found.tolist() == pytest.approx([-0.5, -0.5, -1.5, 2.5])
     assert advantages(rewards, groups, baseline="none", scale="none").tolist() == rewards
+    assert advantages([3.0, 3.0], [0, 0], baseline="none", scale="none").tolist() == [3.0, 3.0]
+    # a batch that differs by a rounding error stands nowhere
+    near = [1.0, 1.0 + 1e-9, 1.0]
+    assert advantages(near, [0, 0, 0], baseline="global_mean", scale="none").tolist() == [0.0] * 3
+    assert advantages(near, [0, 0, 0], baseline="none", scale="none").tolist() == near
+    assert advantages(near, [0, 0, 0], baseline="none", scale="batch_std").tolist() == [0.0] * 3
     # the group's own scale does not exist
     assert advantages(rewards, groups, baseline="global_mean", scale="group_std")[:2].tolist() == [0.0, 0.0]
 
@@ -123,6 +129,56 @@ def test_rewards_equal_up_to_rounding_are_not_blown_up(rewards: list[float]) -> 
 def test_small_but_real_differences_count_in_full_and_eps_says_what_is_real() -> None:
     assert advantages([0.001, 0.0], [0, 0]).tolist() == pytest.approx([1.0, -1.0])
     assert advantages([0.001, 0.0], [0, 0], eps=0.01).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "differ"),
+    [
+        (0.0, 0.125, False),  # equal to eps
+        (0.0, 0.1875, True),
+        (0.0, 0.0625, False),
+        (0.25, 0.5, True),  # magnitudes below 1 count as 1: 0.25 against 0.125
+        (0.375, 0.5, False),
+        (3.5, 4.0, False),  # equal to eps · 4
+        (3.25, 4.0, True),
+        (3.5625, 4.0, False),  # below eps · 4, the larger magnitude, but above eps · 3.5625
+        (-4.0, -3.5, False),
+        (-4.0, -3.25, True),
+        (-4.0, -3.5625, False),
+        (-0.0625, 0.0625, False),
+        (-4.0, 4.0, True),
+    ],
+)
+def test_rewards_differ_if_they_are_further_apart_than_eps_times_their_magnitude(
+    low: float, high: float, differ: bool
+) -> None:
+    """A member without a score changes nothing about it, nor does another group that differs for certain."""
+    rewards, groups = torch.tensor([high, nan, low, 0.0, 100.0]).double(), torch.tensor([1, 1, 1, 0, 0])
+    for baseline in GROUP_BASELINES:
+        found = group_advantages(rewards, groups, baseline=baseline, scale="none", eps=0.125)
+        assert found.bool().tolist() == [differ, False, differ, True, True]
+    assert zero_spread_groups(rewards, groups, eps=0.125)[1].tolist() == [False, not differ]
+    scaled = group_advantages(rewards[:3], groups[:3], baseline="none", scale="batch_std", eps=0.125)
+    assert bool(scaled.any()) == differ
+    paid, alive = torch.tensor([[high], [low], [0.0]]).double(), torch.tensor([[1], [1], [0]])
+    assert bool(group_return_to_go(paid, alive, 1.0, eps=0.125).any()) == differ
+
+
+@pytest.mark.parametrize(("gap", "differ"), [(0.8e-6, False), (1.5e-6, True)])
+def test_a_millionth_is_the_least_difference_unless_told(gap: float, differ: bool) -> None:
+    rewards, groups = torch.tensor([0.5, 0.5 + gap], dtype=torch.float64), torch.tensor([0, 0])
+    assert bool(group_advantages(rewards, groups).any()) == differ
+    assert zero_spread_groups(rewards, groups)[1].tolist() == [not differ]
+    assert bool(group_return_to_go(rewards[:, None], torch.ones(2, 1), 1.0).any()) == differ
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("start", [1.0, 2.0])
+def test_two_rounding_errors_of_the_rewards_are_no_difference_and_three_are(dtype: torch.dtype, start: float) -> None:
+    step = start * torch.finfo(dtype).eps
+    for steps, differ in ((1, False), (2, False), (3, True)):
+        rewards = torch.tensor([start, start + steps * step], dtype=dtype)
+        assert group_advantages(rewards, torch.tensor([0, 0]), eps=0.0).any() == differ
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -156,5 +212,16 @@ def test_what_does_not_fit_is_named() -> None:
         group_advantages(torch.ones(2, 2), torch.ones(2, 2))
     with pytest.raises(ValueError, match="group_ids has shape"):
         group_advantages(torch.ones(2), torch.ones(3))
-    with pytest.raises(ValueError, match="infinite"):
-        advantages([1.0, float("inf")], [0, 0])
+    with pytest.raises(ValueError, match="one of group_std, batch_std, none"):
+        advantages([1.0], [0], scale="std")
+    with pytest.raises(ValueError, match="one of population, sample"):
+        advantages([1.0], [0], std="unbiased")
+
+
+@pytest.mark.parametrize("endless", [float("inf"), -float("inf")])
+def test_an_infinite_reward_is_refused_unless_it_is_left_out(endless: float) -> None:
+    for function in (group_advantages, zero_spread_groups):
+        with pytest.raises(ValueError, match="infinite"):
+            function(torch.tensor([1.0, endless]), torch.tensor([0, 0]))
+    mask = torch.tensor([True, True, False])
+    assert advantages([1.0, 3.0, endless], [0, 0, 0], mask=mask, scale="none").tolist() == [-1.0, 1.0, 0.0]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from math import exp, log, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from groupwise.core import LOSSES, ReferenceKl, loss_denominator, loss_rule, policy_loss
+from groupwise.config.rules import CLIP_HIGH
+from groupwise.core import LOSSES, ReferenceKl, clip_range, loss_denominator, loss_rule, policy_loss
 
 NAN = float("nan")
 # Two sequences: ratios 1.5 and 0.5 with advantage 1; ratio 1.5 with advantage −2, then padding.
@@ -94,7 +95,7 @@ def test_cispo_gives_a_gradient_to_every_token() -> None:
 
 def test_importance_level_overrides_the_rule() -> None:
     assert worked("grpo", importance_level="sequence").item() == pytest.approx(BY_HAND["gspo"])
-    assert worked("gspo", importance_level="token").item() == pytest.approx(BY_HAND["grpo"])
+    assert worked("gspo", importance_level="token", clip_low=0.2).item() == pytest.approx(BY_HAND["grpo"])
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,127 @@ def test_metrics_are_the_shares_and_distances_they_say_and_carry_no_gradient() -
         assert not getattr(result, name).requires_grad
 
 
+class Token(NamedTuple):
+    """What a token is worth in plain numbers: the negated objective, and whether a clip acted below or above."""
+
+    worth: float
+    low: bool = False
+    high: bool = False
+
+
+def worth(loss_type: str, logp: float, ratio: float, log_w: float, adv: float) -> Token:
+    """The surrogates with their usual parameters; `log_w` is the sum of log ratios of the token's sequence."""
+    if loss_type == "cispo":
+        return Token(-min(ratio, 5.0) * adv * logp, high=ratio > 5.0)
+    if loss_type == "sapo":
+        tau = 1.0 if adv > 0 else 1.05
+        return Token(-4 / tau / (1 + exp(-tau * (ratio - 1))) * adv)
+    if loss_type == "vespo":
+        k, lam = (2.0, 3.0) if adv >= 0 else (3.0, 2.0)
+        return Token(-exp(lam + k * log_w - lam * exp(log_w)) * adv * logp)
+    low, high = {"gspo": (3e-4, 4e-4), "luspo": (2e-3, 2.5e-3)}.get(loss_type, (0.2, 0.2))
+    plain, near = ratio * adv, min(max(ratio, 1 - low), 1 + high) * adv
+    return Token(-min(plain, near), ratio < 1 - low and adv < 0, ratio > 1 + high and adv > 0)
+
+
+ESTIMATES = {"k1": lambda d: d, "k2": lambda d: d * d / 2, "k3": lambda d: exp(-d) + d - 1}
+RAGGED = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]).bool()
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["plain", "with everything"])
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("by_token", [False, True])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_every_field_is_the_formula_token_by_token(
+    loss_type: str, by_token: bool, estimator: str, corrected: bool, full: bool
+) -> None:
+    """Every loss, in loops over rows and tokens, with NaN at every place that the mask leaves out."""
+    g = torch.Generator().manual_seed(len(loss_type))
+    noise, shift, far, weights, sampler = torch.randn(5, 4, 5, generator=g, dtype=torch.float64)
+    logp = -noise.abs() - 0.1
+    behavior, reference = logp + 0.6 * shift, logp + 0.4 * far
+    weights, sampler = weights.exp(), (0.5 * sampler).exp()
+    keep = torch.rand(4, 5, generator=g) < 0.7
+    advantages = torch.randn(4, 5 if by_token else 1, generator=g, dtype=torch.float64).expand(4, 5).clone()
+    rule, denominator, beta = LOSSES[loss_type], 7.0, 0.3
+    tokens: dict[tuple[int, int], Token] = {}
+    penalties, ratios, moved, total, pulled = {}, {}, [], 0.0, 0.0
+    for i in range(4):
+        places = [t for t in range(5) if RAGGED[i, t]]
+        logs = {t: float(logp[i, t] - behavior[i, t]) for t in places}
+        for t in places:
+            log_ratio = sum(logs.values()) / len(places) if rule.importance == "sequence" else logs[t]
+            ratios[i, t] = exp(log_ratio)
+            token = worth(loss_type, float(logp[i, t]), ratios[i, t], sum(logs.values()), float(advantages[i, t]))
+            kl = ESTIMATES[estimator](float(logp[i, t] - reference[i, t])) * (ratios[i, t] if corrected else 1.0)
+            share = 1.0 / (len(places) if rule.aggregation == "mean_of_means" else 1)
+            if full:
+                token = token._replace(worth=token.worth * float(sampler[i, t]) * bool(keep[i, t]))
+                kl *= float(sampler[i, t]) if corrected else 1.0
+                share *= float(weights[i, t])
+            tokens[i, t], penalties[i, t] = token, kl
+            total += share * token.worth / denominator
+            pulled += share * beta * kl / denominator
+            moved.append(exp(logs[t]) - 1 - logs[t])
+
+    def outside(values: Tensor) -> Tensor:
+        return values.where(RAGGED, torch.nan)
+
+    given = {"weights": outside(weights), "sampler_weights": outside(sampler), "keep": keep} if full else {}
+    found = policy_loss(
+        outside(logp), outside(behavior), outside(advantages) if by_token else advantages[:, 0], RAGGED,
+        denominator=denominator, loss_type=loss_type,
+        reference=ReferenceKl(outside(reference), beta, estimator, corrected), **given,
+    )  # fmt: skip
+    assert found.kl is not None
+    assert found.reference_kl is not None
+    assert float(found.policy) == pytest.approx(total)
+    assert float(found.kl) == pytest.approx(pulled)
+    assert float(found.loss) == pytest.approx(total + pulled)
+    per_token = torch.zeros(4, 5, dtype=torch.float64)
+    for place, token in tokens.items():
+        per_token[place] = token.worth + beta * penalties[place]
+    torch.testing.assert_close(found.per_token, per_token)
+    for (i, t), ratio in ratios.items():
+        assert float(found.ratio.expand(4, 5)[i, t]) == pytest.approx(ratio)
+    assert float(found.clip_low_fraction) == pytest.approx(sum(token.low for token in tokens.values()) / len(tokens))
+    assert float(found.clip_high_fraction) == pytest.approx(sum(token.high for token in tokens.values()) / len(tokens))
+    assert float(found.approx_kl) == pytest.approx(sum(moved) / len(moved))
+    assert float(found.reference_kl) == pytest.approx(sum(penalties.values()) / len(penalties))
+
+
+def test_a_coefficient_of_zero_measures_the_kl_and_adds_nothing() -> None:
+    found = policy_loss(LOGP, BEHAVIOR, ADVANTAGES, MASK, denominator=3, reference=ReferenceKl(LOGP - 0.5, 0.0))
+    assert found.kl is None
+    assert float(found.loss) == pytest.approx(BY_HAND["dapo"])
+    assert float(found.reference_kl) > 0
+    plain = policy_loss(LOGP, BEHAVIOR, ADVANTAGES, MASK, denominator=3)
+    assert torch.equal(found.per_token, plain.per_token)
+
+
+def test_the_loss_is_dapos_and_the_denominator_may_be_a_tensor() -> None:
+    plain = policy_loss(LOGP, BEHAVIOR, ADVANTAGES, MASK, denominator=3)
+    named = policy_loss(LOGP, BEHAVIOR, ADVANTAGES, MASK, denominator=torch.tensor(3.0), loss_type="dapo")
+    assert float(plain.loss) == pytest.approx(float(named.loss)) == pytest.approx(BY_HAND["dapo"])
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "surrogate", "importance", "aggregation"),
+    [
+        ("grpo", "clipped", "token", "mean_of_means"), ("bnpo", "clipped", "token", "tokens"),
+        ("dapo", "clipped", "token", "tokens"), ("dr_grpo", "clipped", "token", "fixed_length"),
+        ("gspo", "clipped", "sequence", "mean_of_means"), ("luspo", "clipped", "sequence", "sequences"),
+        ("cispo", "cispo", "token", "tokens"), ("sapo", "sapo", "token", "mean_of_means"),
+        ("vespo", "vespo", "token", "tokens"),
+    ],
+)  # fmt: skip
+def test_each_rule_is_its_papers(loss_type: str, surrogate: str, importance: str, aggregation: str) -> None:
+    rule = loss_rule(loss_type)
+    assert (rule.surrogate.__name__, rule.importance, rule.aggregation) == (surrogate, importance, aggregation)
+    assert set(LOSSES) == {"grpo", "bnpo", "dapo", "dr_grpo", "gspo", "luspo", "cispo", "sapo", "vespo"}
+
+
 @pytest.mark.parametrize(
     ("loss_type", "expected"),
     [
@@ -174,8 +296,15 @@ def test_denominators_count_sequences_or_tokens(loss_type: str, expected: float)
 def test_dr_grpo_divides_by_the_longest_length_allowed() -> None:
     mask = torch.ones(3, 5)
     assert loss_denominator("dr_grpo", mask, max_length=100) == 300.0
+    assert loss_denominator("dr_grpo", torch.zeros(0, 5), max_length=100) == 100.0
+    assert loss_denominator("dr_grpo", mask, max_length=1) == 3.0
     with pytest.raises(ValueError, match="max_length"):
         loss_denominator("dr_grpo", mask)
+    with pytest.raises(ValueError, match="max_length is 0; it must be above 0"):
+        loss_denominator("dr_grpo", mask, max_length=0)
+    with pytest.raises(ValueError, match="mask has shape"):
+        loss_denominator("dapo", mask[0])
+    assert loss_denominator("dapo", mask * 2.5) == 15.0
 
 
 def test_half_precision_is_widened_before_the_difference() -> None:
@@ -231,3 +360,41 @@ def test_bnpo_and_dapo_are_two_names_of_one_rule() -> None:
 def test_rules_cannot_be_changed_by_accident() -> None:
     with pytest.raises(TypeError):
         LOSSES["mine"] = loss_rule("grpo")
+
+
+def test_a_loss_of_sequence_ratios_has_the_clip_of_its_paper_unless_another_is_given() -> None:
+    assert {name: clip_range(name) for name in ("gspo", "luspo", "grpo", "dapo")} == {
+        "gspo": (3e-4, 4e-4), "luspo": (2e-3, 2.5e-3), "grpo": (0.2, 0.2), "dapo": (0.2, 0.2),
+    }  # fmt: skip
+    assert clip_range("gspo", 0.1) == (0.1, 0.1)
+    assert clip_range("gspo", 0.1, 0.3) == (0.1, 0.3)
+    assert clip_range("gspo", None, 0.3) == (3e-4, 0.3)
+    assert {name: rule.clip[1] for name, rule in LOSSES.items() if rule.clip[1] != 0.2} == CLIP_HIGH
+
+
+@pytest.mark.parametrize(
+    ("given", "low", "high"), [({}, 3e-4, 4e-4), ({"clip_low": 0.01, "clip_high": 0.02}, 0.01, 0.02)]
+)
+def test_gspo_clips_there(given: dict[str, float], low: float, high: float) -> None:
+    """Ratios of whole sequences just inside and just outside the clip, on the side where it acts."""
+    ratios = torch.tensor([1 + 0.9 * high, 1 + 1.1 * high, 1 - 0.9 * low, 1 - 1.1 * low], dtype=torch.float64)
+    advantages = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
+    logp = ratios.log()[:, None].expand(4, 3).clone().requires_grad_()
+    mask = torch.ones(4, 3)
+    result = policy_loss(logp, torch.zeros(4, 3).double(), advantages, mask, denominator=4, loss_type="gspo", **given)
+    result.loss.backward()
+    assert (logp.grad.abs().sum(1) > 0).tolist() == [True, False, True, False]
+    assert (float(result.clip_low_fraction), float(result.clip_high_fraction)) == (0.25, 0.25)
+
+
+def test_the_loss_is_the_sum_of_its_terms() -> None:
+    reference = ReferenceKl(LOGP - 0.5, beta=0.3)
+    whole, plain = (
+        policy_loss(LOGP, BEHAVIOR, ADVANTAGES, MASK, denominator=2, loss_type="grpo", reference=given)
+        for given in (reference, None)
+    )
+    assert whole.kl is not None
+    assert plain.kl is None
+    assert float(whole.policy) == float(plain.loss) == float(plain.policy)
+    assert float(whole.loss) == pytest.approx(float(whole.policy + whole.kl))
+    assert float(whole.kl) > 0

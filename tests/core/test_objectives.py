@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from groupwise.core import objectives
-from groupwise.core.objectives import COMBINATIONS, exclusive_volumes, non_dominated_fronts, pareto
+from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, exclusive_volumes, non_dominated_fronts, pareto
 
 TWO = [[0.8, 0.2], [0.4, 0.6]]
 FLOATS = st.floats(0, 1, width=32)
@@ -40,6 +40,48 @@ def weights_for(table):
 )
 def test_each_combination_gives_the_numbers_worked_out_by_hand(method, expected):
     assert COMBINATIONS[method](TWO, [3.0, 1.0]).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+PLAINLY = {
+    "weighted_sum": lambda s, w: [sum(a * b for a, b in zip(row, w, strict=True)) for row in s],
+    "weighted_average": lambda s, w: [sum(a * b for a, b in zip(row, w, strict=True)) / sum(w) for row in s],
+    "geometric_mean": lambda s, w: [
+        math.prod(max(a, 0.01) ** (b / sum(w)) for a, b in zip(row, w, strict=True)) for row in s
+    ],
+    "chebyshev": lambda s, w: [
+        1 - (max(lack) + 0.05 * sum(lack)) / (max(w) / sum(w) + 0.05)
+        for lack in ([b / sum(w) * (1 - a) for a, b in zip(row, w, strict=True)] for row in s)
+    ],
+    "normalize_then_sum": lambda s, w: (
+        sum(
+            b * ((column - column.mean()) / column.std() if np.ptp(column) else 0 * column)
+            for column, b in zip(np.array(s).T, w, strict=True)
+        )
+        / sum(w)
+    ).tolist(),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("method", PLAINLY)
+def test_each_combination_is_its_formula_row_by_row(method, seed):
+    """With weights that do not add up to 1, one of them 0, a column without spread, and scores around the floor."""
+    rng = np.random.default_rng(seed)
+    scores = rng.uniform(0, 1, (5, 4)).round(2)
+    scores[0], scores[:, 2] = [0.0, 0.01, 0.5, 1.0], 0.5
+    scores[1, :2] = 0.005, 0.02
+    weights = [2.0, 0.5, 1.0, 0.0] if seed % 2 else [0.3, 4.0, 1.0, 2.0]
+    found = COMBINATIONS[method](scores, weights)
+    assert found.tolist() == pytest.approx(PLAINLY[method](scores.tolist(), weights), abs=1e-12)
+
+
+def test_which_combinations_there_are_and_which_compare_the_rows_of_a_group():
+    """Those that look at one row at a time score it alike whatever stands beside it."""
+    assert set(COMBINATIONS) == {*PLAINLY, "pareto"}
+    scores, weights = np.array([[0.2, 0.9], [0.7, 0.4], [0.1, 0.1]]), [1.0, 2.0]
+    for method, combine in COMBINATIONS.items():
+        alone = [float(combine(scores[[row]], weights)[0]) for row in range(3)]
+        assert (combine(scores, weights).tolist() == pytest.approx(alone)) == (method not in WITHIN_GROUP), method
 
 
 def test_an_objective_near_zero_drags_the_geometric_mean_down_but_not_out_of_sight():
@@ -73,6 +115,32 @@ def test_a_front_below_scores_less_and_equal_attempts_score_the_same():
     assert pareto([[0.3, 0.7]] * 4, [1, 1]).tolist() == [0.0] * 4
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_pareto_is_the_front_and_then_the_share_of_what_a_front_covers(seed):
+    """Fronts by peeling, volumes by inclusion and exclusion, columns of different units, one of them flat."""
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 5, (7, 3)) * [1.0, 100.0, 0.0] + [0, -50.0, 3.0]
+    front, left = {}, set(range(7))
+    while left:
+        best = {
+            i for i in left
+            if not any((scores[j] >= scores[i]).all() and (scores[j] > scores[i]).any() for j in left)
+        }  # fmt: skip
+        front |= dict.fromkeys(best, len(set(front.values())))
+        left -= best
+    assert non_dominated_fronts(scores).tolist() == [front[i] for i in range(7)]
+    spread = np.ptp(scores, axis=0)
+    unit = (scores - scores.min(0)) / np.where(spread > 0, spread, 1) + 0.1
+    count, expected = len(set(front.values())), []
+    for i in range(7):
+        mates = [j for j in range(7) if front[j] == front[i]]
+        whole = brute_volume([unit[j] for j in mates])
+        alone = {m: whole - brute_volume([unit[j] for j in mates if j != m]) for m in mates}
+        share = alone[i] / sum(alone.values()) if sum(alone.values()) > 1e-12 else 0.0
+        expected.append((count - 1 - front[i] + share / 2) / count)
+    assert pareto(scores, [1, 2, 3]).tolist() == pytest.approx(expected, abs=1e-9)
+
+
 def brute_volume(points):
     """Inclusion and exclusion over all subsets: the union of the boxes."""
     total = 0.0
@@ -97,6 +165,26 @@ def test_too_many_cells_are_counted_instead_closely_and_the_same_every_time(monk
     counted = exclusive_volumes(points)
     assert np.abs(counted - exact).max() < 0.005
     assert counted.tolist() == exclusive_volumes(points).tolist()
+
+
+@pytest.mark.parametrize(("most", "exactly"), [(35, False), (36, True), (37, True)])
+def test_volumes_are_exact_up_to_the_largest_grid(most, exactly, monkeypatch):
+    """Six points in two dimensions have a grid of 36 cells."""
+    assert objectives.MOST_CELLS == 1_000_000
+    points = np.random.default_rng(5).uniform(0.1, 1.1, (6, 2))
+    whole = brute_volume(list(points))
+    expected = [whole - brute_volume([p for m, p in enumerate(points) if m != n]) for n in range(6)]
+    monkeypatch.setattr(objectives, "MOST_CELLS", most)
+    found = exclusive_volumes(points).tolist()
+    assert (found == pytest.approx(expected, abs=1e-12)) == exactly
+    assert found == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 5])
+def test_counted_volumes_are_near_in_any_number_of_dimensions_and_units(dimensions):
+    points = np.random.default_rng(dimensions).uniform(0.3, 1.1, (4, dimensions)) * np.arange(1, dimensions + 1)
+    box = float(points.max(0).prod())
+    np.testing.assert_allclose(objectives._by_counting(points) / box, exclusive_volumes(points) / box, atol=0.005)
 
 
 @pytest.mark.parametrize("method", ["weighted_sum", "weighted_average", "geometric_mean", "chebyshev"])
@@ -131,6 +219,14 @@ def test_the_order_of_a_group_does_not_matter(method, table, order):
     assert combine(table[rows], weights) == pytest.approx(combine(table, weights)[rows], abs=1e-9)
 
 
+@pytest.mark.parametrize("method", COMBINATIONS)
+def test_an_objective_without_weight_does_not_matter(method):
+    scores, weights = np.array([[1.0, 0.2], [0.1, 0.4], [0.5, 0.3]]), [1.0, 2.0]
+    alone = COMBINATIONS[method](scores, weights)
+    for idle in ([0.0, 1.0, 0.9], [1.0, 0.0, 0.0]):
+        assert COMBINATIONS[method](np.column_stack([scores, idle]), [*weights, 0.0]) == pytest.approx(alone)
+
+
 @given(table=TABLES)
 @settings(max_examples=60)
 def test_whoever_dominates_scores_more_under_pareto(table):
@@ -157,8 +253,9 @@ def test_an_objective_without_spread_counts_nothing_once_normalised():
 @pytest.mark.parametrize("method", COMBINATIONS)
 @pytest.mark.parametrize(
     ("scores", "weights"),
-    [([[0.5]], [-1]), ([[0.5]], [0]), ([[0.5]], [math.nan]), ([[0.5]], [1, 2]), ([[math.nan]], [1]), ([], [])],
-)
+    [([[0.5]], [-1]), ([[0.5]], [0]), ([[0.5]], [math.nan]), ([[0.5]], [1, 2]), ([[math.nan]], [1]), ([], []),
+     ([[0.5, 0.5]], [2, -1]), ([[0.5]], [math.inf]), ([[math.inf]], [1]), ([0.5], [1]), ([[0.5]], [[1]])],
+)  # fmt: skip
 def test_weights_and_scores_that_mean_nothing_are_refused(method, scores, weights):
-    with pytest.raises(ValueError, match="weights|scores"):
+    with pytest.raises(ValueError, match=r"^weights are|^scores (have shape|must be finite)"):
         COMBINATIONS[method](scores, weights)

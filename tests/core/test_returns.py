@@ -46,11 +46,17 @@ def test_the_cumulative_sum_is_as_exact_as_the_recursion(gamma: float) -> None:
 def test_a_discount_whose_powers_underflow_is_still_exact() -> None:
     found = discounted_returns(torch.ones(1, 500, dtype=torch.float64), torch.ones(1, 500), 0.1)
     torch.testing.assert_close(found[0, :400], torch.full((400,), 10 / 9, dtype=torch.float64))
+    # Every second step is another's: no time passes there.
+    own = torch.arange(1000)[None] % 2 == 0
+    found = discounted_returns(torch.ones(1, 1000, dtype=torch.float64), own, 0.1)
+    torch.testing.assert_close(found[own][:400], torch.full((400,), 10 / 9, dtype=torch.float64))
+    assert not found[~own].any()
 
 
-def test_a_discount_above_one_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"gamma is 1\.1"):
-        discounted_returns(torch.ones(1, 2), torch.ones(1, 2), 1.1)
+@pytest.mark.parametrize("gamma", [-0.1, 1.1])
+def test_a_discount_outside_zero_to_one_is_refused(gamma: float) -> None:
+    with pytest.raises(ValueError, match=f"gamma is {gamma}"):
+        discounted_returns(torch.ones(1, 2), torch.ones(1, 2), gamma)
 
 
 def ends(*values: list[int]) -> Tensor:
@@ -131,6 +137,57 @@ def test_lambda_one_is_the_return_minus_the_value() -> None:
     torch.testing.assert_close(found.returns, discounted_returns(rewards, mask, 0.9))
 
 
+def errors_added_up(
+    row: int, rewards: Tensor, values: Tensor, after: Tensor, terminated: Tensor, truncated: Tensor, mask: Tensor,
+    gamma: float, lam: float,
+) -> dict[int, float]:  # fmt: skip
+    """A_t = Σ_l (γλ)^l δ_{t+l} over the steps of the mask, up to the first end or cut: the definition, step by step."""
+    steps = mask[row].nonzero().flatten().tolist()
+    found = {}
+    for place, start in enumerate(steps):
+        factor = total = 0.0
+        for number, t in enumerate(steps[place:]):
+            factor = 1.0 if number == 0 else factor * gamma * lam
+            future = 0.0 if terminated[row, t] else float(after[row, t])
+            total += factor * (float(rewards[row, t]) + gamma * future - float(values[row, t]))
+            if terminated[row, t] or truncated[row, t]:
+                break
+        found[start] = total
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("gamma", "lam"), [(0.9, 0.7), (1.0, 1.0), (0.8, 0.0), (0.0, 0.9), (1.0, 0.5), (0.5, 1.0)])
+def test_gae_is_its_definition_step_by_step(gamma: float, lam: float, seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    rewards, values, after = torch.randn(3, 4, 7, generator=g, dtype=torch.float64)
+    mask, terminated, truncated = (torch.rand(4, 7, generator=g) < share for share in (0.7, 0.2, 0.2))
+    found = gae(rewards, values, after, terminated, truncated, mask, gamma=gamma, lam=lam)
+    for row in range(4):
+        expected = errors_added_up(row, rewards, values, after, terminated, truncated, mask, gamma, lam)
+        for t in range(7):
+            assert float(found.advantages[row, t]) == pytest.approx(expected.get(t, 0.0), abs=1e-12)
+            target = expected[t] + float(values[row, t]) if t in expected else 0.0
+            assert float(found.returns[row, t]) == pytest.approx(target, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_next_values_of_each_step_the_next_step_of_the_row_has_them(seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    rewards, values = torch.randn(2, 4, 7, generator=g, dtype=torch.float64)
+    last = torch.randn(4, generator=g, dtype=torch.float64)
+    mask, terminated, truncated = (torch.rand(4, 7, generator=g) < share for share in (0.6, 0.2, 0.2))
+    after = torch.zeros_like(values)
+    for row in range(4):
+        steps = mask[row].nonzero().flatten().tolist()
+        for t, following in zip(steps, [*steps[1:], None], strict=True):
+            after[row, t] = last[row] if following is None else values[row, following]
+    found = gae(rewards, values, last, terminated, truncated, mask, gamma=0.9, lam=0.8)
+    full = gae(rewards, values, after, terminated, truncated, mask, gamma=0.9, lam=0.8)
+    torch.testing.assert_close(found.advantages, full.advantages)
+    torch.testing.assert_close(found.returns, full.returns)
+
+
 def test_gae_passes_no_gradient_and_names_what_does_not_fit() -> None:
     values = torch.zeros(1, 2, requires_grad=True)
     none = torch.zeros(1, 2, dtype=torch.bool)
@@ -179,3 +236,30 @@ def test_the_advantages_of_those_alive_sum_to_zero_at_every_step() -> None:
     alive = torch.arange(30) < torch.randint(1, 30, (8,), generator=g).unsqueeze(1)
     found = group_return_to_go(torch.randn(8, 30, generator=g, dtype=torch.float64), alive, 0.9)
     assert found.sum(0).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("gamma", [0.0, 0.7, 1.0])
+def test_return_to_go_beside_the_group_is_its_definition_step_by_step(gamma: float, seed: int) -> None:
+    """Attempts that end at different times, and one that pauses; groups of three, two and one."""
+    g = torch.Generator().manual_seed(seed)
+    rewards = torch.randn(6, 5, generator=g, dtype=torch.float64)
+    alive = torch.arange(5) < torch.randint(0, 6, (6,), generator=g).unsqueeze(1)
+    alive[0] = torch.tensor([1, 0, 1, 1, 0]).bool()
+    groups = torch.tensor([2, 7, 2, 7, 5, 2])
+    returns = discounted_returns(rewards, alive, gamma)
+    found = group_return_to_go(rewards, alive, gamma, group_ids=groups)
+    for i in range(6):
+        for t in range(5):
+            others = [float(returns[j, t]) for j in range(6) if j != i and groups[j] == groups[i] and alive[j, t]]
+            compared = bool(alive[i, t]) and others
+            expected = float(returns[i, t]) - sum(others) / len(others) if compared else 0.0
+            assert float(found[i, t]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_returns_to_go_equal_up_to_eps_give_exactly_zero_whoever_has_ended() -> None:
+    """An attempt that has ended has no return to go; its 0 must not make the others differ."""
+    alive = torch.tensor([[1], [1], [0]])
+    assert group_return_to_go(rows([4.0], [3.75], [0.0]), alive, 1.0, eps=0.125).tolist() == [[0.0]] * 3
+    assert group_return_to_go(rows([-4.0], [-3.75], [0.0]), alive, 1.0, eps=0.125).tolist() == [[0.0]] * 3
+    assert group_return_to_go(rows([4.0], [3.25], [0.0]), alive, 1.0, eps=0.125).tolist() == [[0.75], [-0.75], [0.0]]

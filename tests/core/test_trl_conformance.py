@@ -52,6 +52,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "off_policy_mask": {"off_policy": 0.05},
     "entropy_bonus": {"entropy_coef": 0.07},
     "sampler_weights": {"sampler": True},
+    "sampler_weights_and_kl": {"sampler": True, "beta": 0.3, "correct_kl": False},
     "token_advantages": {"token_advantages": True},
     "tool_mask": {"tools": True},
     "all_at_once": {
@@ -211,7 +212,7 @@ def our_loss(loss: str, level: str, s: dict[str, Any], case: SimpleNamespace) ->
         denominator=loss_denominator(loss, case.mask, max_length=MAX_LENGTH),
         loss_type=loss,
         importance_level=level,
-        weights=weights,
+        sampler_weights=weights,
         keep=keep,
         reference=ReferenceKl(case.reference, s["beta"], importance_correction=s["correct_kl"]) if s["beta"] else None,
         **parameters,

@@ -5,19 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from groupwise.errors import RunError
+from groupwise.reporting import statistics as st
 from groupwise.reporting.advantage_figures import Moment
 from groupwise.reporting.canvas import render
-from groupwise.reporting.comparison import Comparison, Course, FailedCourse
+from groupwise.reporting.comparison import Comparison, Course, Duel, FailedCourse, Scale, signed
 from groupwise.reporting.comparison_figures import draw_intervals, draw_overall, draw_tasks
 from groupwise.reporting.comparison_page import Extras, chapters_of, page, write_comparison
 from groupwise.reporting.comparison_table import cautions, comparison_view
@@ -256,3 +260,282 @@ def test_many_algorithms_and_long_names_can_be_drawn() -> None:
     ]
     comparison = compared(tuple(courses), repetitions=50)
     assert render(lambda width: draw_intervals(comparison, width), 4.0, "svg")
+
+
+# Every number of a comparison, by hand or from the tables it is made of.
+
+
+def straight(name: str, task: str, seed: int, end: float, budget: int = 100, **more: Any) -> Course:
+    """A score that rises from 0 to `end` in a straight line over `budget` steps."""
+    steps = tuple(range(0, budget + 1, budget // 10))
+    scores = tuple(end * step / budget for step in steps)
+    times = more.get("times", (2.0, 1.5))
+    return Course(name, str(more.get("environment", task)), task, seed, steps, scores, *times)
+
+
+@pytest.mark.parametrize(
+    ("known", "thresholds", "scale"),
+    [
+        ({}, {}, Scale(3.0, 80.0, None)),
+        ({"t": (1.0, 50.0)}, {}, Scale(1.0, 50.0, 50.0)),
+        ({"e": (1.0, 50.0)}, {}, Scale(1.0, 50.0, 50.0)),
+        ({"t": (1.0, 50.0), "e": (2.0, 60.0)}, {}, Scale(1.0, 50.0, 50.0)),
+        ({}, {"t": 0.0}, Scale(3.0, 0.0, 0.0)),
+        ({}, {"e": 70.0}, Scale(3.0, 70.0, 70.0)),
+        ({}, {"t": 40.0, "e": 70.0}, Scale(3.0, 40.0, 40.0)),
+        ({"t": (1.0, 50.0)}, {"e": 70.0}, Scale(1.0, 70.0, 70.0)),
+        ({"t": (0.0, 50.0)}, {"t": 0.0}, Scale(0.0, 0.0, 0.0)),
+        ({"u": (7.0, 8.0)}, {"u": 9.0}, Scale(3.0, 80.0, None)),
+    ],
+)
+def test_a_tasks_scale_comes_from_what_is_known_of_it_before_its_own_scores(
+    known: dict[str, tuple[float, float]], thresholds: dict[str, float], scale: Scale
+) -> None:
+    """First scores 2 and 4, the best 80; another task of the environment has other scores."""
+    courses = [
+        Course("a", "e", "t", 0, (0, 10, 20), (2.0, 80.0, 60.0), 1.0, 1.0),
+        Course("b", "e", "t", 0, (0, 10, 20), (4.0, 5.0, 6.0), 1.0, 1.0),
+        Course("b", "e", "other", 0, (0, 10, 20), (100.0, 200.0, 900.0), 1.0, 1.0),
+    ]
+    assert Comparison(tuple(courses), thresholds=thresholds, known=known).scales["t"] == scale
+
+
+def test_scores_are_scaled_between_the_ends_and_beyond_them() -> None:
+    np.testing.assert_allclose(Scale(10.0, 30.0).normalise([10, 20, 30, 40, 0]), [0, 0.5, 1, 1.5, -0.5])
+    np.testing.assert_allclose(Scale(30.0, 10.0).normalise([30, 20, 10]), [0, 0.5, 1])
+    np.testing.assert_allclose(Scale(10.0, 10.0).normalise([10, 12]), [0, 2])
+
+
+def test_a_run_that_ended_earlier_keeps_its_last_score_up_to_the_others_end() -> None:
+    """Half of the 200 steps rising to 1, half at 1: three quarters; the other rises all the way: a half."""
+    short, long = straight("a", "t", 0, 1.0), straight("b", "t", 0, 1.0, 200)
+    other = straight("b", "u", 0, 1.0, 1000)
+    comparison = Comparison((short, long, other), thresholds={"t": 1.0, "u": 2.0})
+    assert comparison.horizons == {"t": 200, "u": 1000}
+    assert comparison.efficiency(short) == pytest.approx(0.75, abs=0.01)
+    assert comparison.efficiency(long) == pytest.approx(0.5)
+    assert comparison.efficiency(other) == pytest.approx(0.25)
+    assert len(comparison.curve(short)) == 101
+    np.testing.assert_allclose(comparison.curve(short, 5), [0, 0.5, 1, 1, 1])
+    assert comparison.final(other) == pytest.approx(0.95 / 2)
+
+
+def test_only_tasks_and_seeds_that_all_have_finished_are_shared() -> None:
+    finished = [
+        ("a", "t", 0), ("a", "t", 1), ("a", "t", 2), ("a", "u", 1), ("a", "u", 2), ("b", "t", 2), ("b", "t", 1),
+        ("b", "w", 0), ("c", "w", 0),
+    ]  # fmt: skip
+    comparison = Comparison(tuple(straight(name, task, seed, 1.0) for name, task, seed in finished))
+    assert comparison.shared(["a"]) == (["t", "u"], [1, 2])
+    assert comparison.shared(["a", "b"]) == (["t"], [1, 2])
+    assert comparison.shared(["b"]) == (["t", "w"], [])
+    assert comparison.shared(["a", "c"]) == ([], [])
+    assert [(duel.ours, duel.theirs, duel.seeds) for duel in comparison.duels] == [("a", "b", 2), ("b", "c", 1)]
+    assert [standing.algorithm for standing in comparison.standings] == ["a", "c"]
+    assert [course.seed for course in comparison.of("b", "t")] == [1, 2]
+
+
+def uneven() -> Comparison:
+    """Two algorithms, two tasks of one environment and one of another, four seeds; no two numbers are the same."""
+    rng = np.random.default_rng(4)
+    courses = []
+    for name, seed, (task, environment) in product("ab", range(4), (("t", "e"), ("u", "e"), ("v", "f"))):
+        budget = int(rng.integers(10, 20)) * 10
+        times = tuple(rng.random(2).tolist())
+        courses.append(straight(name, task, seed, rng.normal(1, 0.5), budget, times=times, environment=environment))
+    return Comparison(tuple(courses), thresholds={"t": 1.0, "u": 1.5, "v": 0.5}, repetitions=60)
+
+
+def test_a_standing_is_made_of_the_algorithms_own_courses() -> None:
+    comparison = uneven()
+    names, seeds, strata = ["t", "u", "v"], [0, 1, 2, 3], [0, 0, 1]
+    for standing in comparison.standings:
+        own = [course for course in comparison.courses if course.algorithm == standing.algorithm]
+        by_place = {(course.seed, course.task): course for course in own}
+        final, efficiency = (
+            np.array([[measure(by_place[seed, task]) for task in names] for seed in seeds])
+            for measure in (comparison.final, comparison.efficiency)
+        )
+        sure = partial(st.estimate, strata=strata, repetitions=60)
+        assert (standing.tasks, standing.seeds, standing.courses) == (tuple(names), tuple(seeds), 12)
+        assert standing.final == {name: sure(statistic, final) for name, statistic in st.AGGREGATES.items()}
+        assert standing.fairness == {name: sure(statistic, final) for name, statistic in st.FAIRNESS.items()}
+        assert standing.efficiency == sure(st.interquartile_mean, efficiency)
+        assert standing.seed_spread == float(st.seed_spread(final))
+        assert standing.steps == np.median([course.steps[-1] for course in own])
+        assert standing.wall_seconds == np.median([course.wall_seconds for course in own])
+        assert standing.cpu_seconds == np.median([course.cpu_seconds for course in own])
+        np.testing.assert_array_equal(comparison.table(standing.algorithm, names, seeds, "final"), final)
+        part = comparison.table(standing.algorithm, ["u"], [3, 1], "efficiency")
+        np.testing.assert_array_equal(part, efficiency[[3, 1], 1:2])
+
+
+@pytest.mark.parametrize("repetitions", [60, 6000])
+def test_a_duel_is_the_paired_difference_of_two_tables_by_environment(repetitions: int) -> None:
+    comparison = replace(uneven(), repetitions=repetitions)
+    (duel,) = comparison.duels
+    tables = {
+        measure: [comparison.table(name, ["t", "u", "v"], range(4), measure) for name in "ab"]
+        for measure in ("final", "efficiency")
+    }
+    assert duel.final == st.paired_difference(*tables["final"], strata=[0, 0, 1])
+    assert duel.efficiency == st.paired_difference(*tables["efficiency"], strata=[0, 0, 1])
+    beats = st.bootstrap(
+        st.probability_of_improvement, *tables["final"], strata=[0, 0, 1], repetitions=min(repetitions, 5000)
+    )
+    value = float(st.probability_of_improvement(*tables["final"]))
+    assert duel.improvement == st.percentile_interval(value, beats)
+    assert (duel.final_p, duel.efficiency_p) == (duel.final.p, duel.efficiency.p), "one pair needs no correction"
+
+
+def test_final_scores_and_efficiency_are_corrected_each_by_itself() -> None:
+    rng = np.random.default_rng(0)
+    courses = [
+        course(name, "CartPole-v1", seed, rng.normal(300, 60), rng.uniform(1, 4)) for name in "abc" for seed in range(5)
+    ]
+    duels = compared(tuple(courses), repetitions=50).duels
+    assert [(duel.ours, duel.theirs) for duel in duels] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [duel.final_p for duel in duels] == st.holm([duel.final.p for duel in duels])
+    assert [duel.efficiency_p for duel in duels] == st.holm([duel.efficiency.p for duel in duels])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p", "may"),
+    [(0.1, 0.3, 0.049, True), (0.1, 0.3, 0.05, False), (-0.3, -0.1, 0.01, True), (0.0, 0.3, 0.01, False),
+     (-0.1, 0.3, 0.01, False), (math.nan, math.nan, 0.01, False)],
+)  # fmt: skip
+def test_a_claim_needs_an_interval_without_zero_and_a_small_corrected_p_value(
+    low: float, high: float, p: float, may: bool
+) -> None:
+    value = 0.2 if not low < 0 else -0.2
+    # What is claimed depends on the corrected p-value and on nothing else of the kind.
+    found = st.Difference(st.Interval(value, low, high), 1.0, 9)
+    nothing = st.Difference(st.Interval(0.0, -1.0, 1.0), 0.0, 9)
+    duel = Duel("us", "them", 9, found, nothing, st.Interval(0.5, 0.4, 0.6), p, 0.0)
+    assert duel.distinguishable is may
+    winner = "us" if value > 0 else "them"
+    final = f"{winner} has the better final score" if may else "final score not distinguishable"
+    assert duel.verdict.startswith(f"us and them: {final} ({signed(found.interval)}); sample efficiency not dist")
+    early = replace(duel, final=nothing, efficiency=found, final_p=0.0, efficiency_p=p)
+    assert not early.distinguishable
+    assert (f"{winner} has the better sample efficiency" in early.verdict) is may
+    assert "Exploratory" not in duel.verdict
+
+
+def test_a_difference_is_written_with_its_sign_and_its_interval() -> None:
+    assert signed(st.Interval(0.1234, -0.05, 0.3)) == "+0.123, 95% -0.050 to +0.300"
+    assert signed(st.Interval(-2.0, math.nan, math.nan)) == "-2.000, one seed"
+
+
+@pytest.mark.parametrize(
+    ("ends", "headline"),
+    [
+        ({"a": 1.0}, "a has nothing to be compared with."),
+        ({"a": 1.0, "b": 2.0}, "b ends above a."),
+        ({"a": 2.0, "b": 1.0}, "a ends above b."),
+        ({"a": 2.0, "b": 1.0, "c": 1.0}, "a ends above b; a ends above c."),
+        ({"a": 2.0, "b": 1.0, "c": 1.0, "d": 1.0},
+         "a ends above b; a ends above c; a ends above d. The other 3 pairs are not distinguishable."),
+        ({"a": 1.0, "b": 1.0}, "No difference in final score may be claimed."),
+    ],
+)  # fmt: skip
+def test_the_headline_names_who_ends_above_whom(ends: dict[str, float], headline: str) -> None:
+    courses = [straight(name, "t", seed, end) for name, end in ends.items() for seed in range(5)]
+    assert Comparison(tuple(courses), thresholds={"t": 1.0}, repetitions=20).headline == headline
+
+
+def test_a_run_that_never_solves_its_task_counts_until_its_last_evaluation() -> None:
+    """Solved at 50 of 100 and at 160 of 200; given up at 100 and at 300: shares 3/4, then 3/4 · 1/2."""
+    courses = [
+        straight("a", "t", 0, 2.0), straight("a", "t", 1, 1.25, 200), straight("a", "t", 2, 0.5),
+        straight("a", "t", 3, 0.5, 300), straight("b", "u", 0, 5.0),
+    ]  # fmt: skip
+    survivals = Comparison(tuple(courses), thresholds={"t": 1.0}, repetitions=20).survivals
+    assert list(survivals) == [("a", "t")], "a task without a threshold, or a task never tried, has no times"
+    found = survivals["a", "t"]
+    assert found.times == (0, 50, 160)
+    assert list(found.shares) == pytest.approx([1, 3 / 4, 3 / 8])
+    assert (found.solved, found.runs, found.median) == (2, 4, 160)
+
+
+def test_the_numbers_of_a_comparison_are_all_in_its_dictionary() -> None:
+    comparison = with_failures(made_up(seeds=3))
+    found = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
+    (duel,) = comparison.duels
+    assert (found["headline"], found["algorithms"]) == (comparison.headline, ["fast", "slow"])
+    assert found["tasks"] == {"CartPole-v1": {"low": 22.4, "high": 475.0, "solved": 475.0}}
+    told = found["duels"][0]
+    assert (told["ours"], told["theirs"], told["seeds"]) == ("fast", "slow", 3)
+    assert (told["final_p"], told["efficiency_p"]) == (duel.final_p, duel.efficiency_p)
+    assert told["final"]["interval"]["low"] == duel.final.interval.low
+    assert (told["distinguishable"], told["verdict"]) == (duel.distinguishable, duel.verdict)
+    assert [s["final"]["iqm"]["value"] for s in found["standings"]] == [
+        standing.final["iqm"].value for standing in comparison.standings
+    ]
+    assert found["solved"][0] == {
+        "algorithm": "fast", "task": "CartPole-v1", "solved": 3, "runs": 3, "median_steps": 30,
+    }  # fmt: skip
+    assert found["solved"][1]["median_steps"] is None
+    assert [failure["message"] for failure in found["failures"]] == ["it broke", "it broke"]
+    alone = compared((course("a", "CartPole-v1", 0),), repetitions=20).to_dict()
+    assert alone["standings"][0]["final"]["iqm"]["low"] is None
+
+
+def test_without_any_course_up_to_three_reasons_are_told() -> None:
+    failures = tuple(FailedCourse(name, "e", seed, "broke") for name in "abcd" for seed in range(2))
+    with pytest.raises(RunError, match=r"\(a: broke; b: broke; c: broke\)"):
+        Comparison((), failures)
+    with pytest.raises(RunError, match=r"\(none was requested\)"):
+        Comparison(())
+
+
+# What the terminal shows of it.
+
+
+def row_of(comparison: Comparison, name: str) -> list[str]:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(comparison_view(comparison))
+    row = next(line for line in console.export_text().splitlines() if line.startswith(f"{name}  "))
+    return re.split(r" {2,}", row.strip())
+
+
+def test_a_row_of_the_terminal_has_the_numbers_of_the_standing() -> None:
+    courses = [
+        *(straight("ours", "t", seed, end, times=(seed + 1.0, 9.0)) for seed, end in enumerate((1.0, 2.0, 4.0))),
+        *(straight("theirs", "t", seed, 0.5) for seed in range(3)),
+    ]
+    one = Comparison(tuple(courses), thresholds={"t": 2.0}, repetitions=40)
+    final = one.standings[0].final["iqm"]
+    assert row_of(one, "ours") == [
+        "ours", "3", f"{final.value:.2f} ({final.low:.2f}..{final.high:.2f})", "0.58", "2/3", "100", "0.71", "2.0",
+    ]  # fmt: skip
+    assert row_of(one, "theirs")[4:6] == ["0/3", "–"]
+    nobody_knows = Comparison(tuple(courses), repetitions=40)
+    assert row_of(nobody_knows, "ours")[4:6] == ["–", "–"]
+    alone = Comparison((courses[0],), thresholds={"t": 2.0})
+    assert row_of(alone, "ours")[1:4] == ["1", "0.47", "0.25"]
+    two = Comparison((*courses, straight("ours", "u", 0, 1.0)), thresholds={"t": 2.0, "u": 1.0}, repetitions=40)
+    assert row_of(two, "ours")[1:3] == ["1", "0.71"]
+    assert row_of(two, "ours")[4:6] == ["3/4", "–"], "medians of several tasks are not added up"
+    assert row_of(two, "ours")[-1] == "0.47", "the worst task"
+
+
+@pytest.mark.parametrize(("budget", "told"), [(110, False), (120, False), (130, True), (80, True), (90, False)])
+def test_budgets_may_differ_by_a_fifth(budget: int, told: bool) -> None:
+    courses = [straight(name, "t", s, 1.0, own) for name, own in (("a", 100), ("b", budget)) for s in range(3)]
+    # One run that was cut short does not change the usual budget of its algorithm.
+    courses[0] = straight("a", "t", 0, 1.0, 10)
+    said = [words for words in cautions(Comparison(tuple(courses), repetitions=20)) if "Budgets" in words]
+    assert bool(said) is told
+    assert all(f"in t (median steps: a 100, b {budget})" in words for words in said)
+
+
+def test_cautions_name_what_they_are_about() -> None:
+    courses = [straight("a", "t", s, 1.0) for s in range(5)] + [straight("b", "t", s, 1.0) for s in range(4)]
+    courses += [straight("c", "t", 0, 1.0)]
+    said = cautions(Comparison(tuple(courses), repetitions=20))
+    assert said[0].endswith("(b: 4 seeds, c: 1 seed).")
+    assert "--threshold t=NUMBER" in said[1]
+    failures = (FailedCourse("a", "e", 0, "broke"),)
+    known = Comparison(tuple(courses[:5]), failures, {"t": 1.0}, repetitions=20)
+    assert cautions(known) == ["1 run of a in e failed and is left out: broke"]

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from groupwise.reporting.console import live_view, watch
+from groupwise.reporting.console import closing, live_view, one_line, watch
 from groupwise.reporting.history import History
 from groupwise.reporting.summary import Summary
-from groupwise.training.events import encode
+from groupwise.training.events import DAMAGE, encode
 from groupwise.types import Event
 
 RunEvents = Callable[..., Iterator[Event]]
@@ -80,6 +80,33 @@ def test_a_file_gets_plain_lines(run_events: RunEvents) -> None:
     assert "Hint at step 20: Too fast. Try less." in lines
 
 
+def test_right_answers_are_shown_beside_the_reward() -> None:
+    metrics = {"eval/reward_mean": 1.0, "eval/accuracy": 0.0}
+    events = [
+        Event("sums", 0, 1, 1000.0, 0, "start", {"config": {}, "resumed_from": None, "env": {}, "total_steps": 2}),
+        Event("sums", 1, 1, 1001.0, 0, "eval", {"metrics": metrics, "timing": {}}),
+    ]
+    console = Console(file=io.StringIO(), force_terminal=False)
+    watched(iter(events), console)
+    assert printed(console).splitlines() == ["step 0/2  evaluation 1  correct 0%"]
+    console = terminal(120, color_system=None)
+    watched(iter(events), console)
+    assert re.search(r"correct +0%", printed(console))
+
+
+def test_a_hint_about_user_code_shows_its_traceback_line_by_line() -> None:
+    trace = '  File "r.py", line 2, in mine\n    return 1 / 0\nZeroDivisionError: division by \x1b[2Jzero'
+    data = {"code": "reward_raised", "message": "mine raised.", "remedy": "Correct it.", "traceback": trace}
+    console = Console(file=io.StringIO(), force_terminal=False)
+    watched(iter([Event("sums", 0, 1, 1000.0, 3, "hint", data)]), console)
+    assert printed(console).splitlines() == [
+        "Hint at step 3: mine raised. Correct it.",
+        '  File "r.py", line 2, in mine',
+        "    return 1 / 0",
+        "ZeroDivisionError: division by �[2Jzero",
+    ]
+
+
 def test_a_stream_that_lacks_a_character_gets_a_question_mark(run_events: RunEvents) -> None:
     raw = io.BytesIO()
     console = Console(file=io.TextIOWrapper(raw, "ascii", write_through=True), force_terminal=False)
@@ -118,6 +145,16 @@ def test_a_supervised_run_shows_its_loss() -> None:
     assert "0.91" in text
     for foreign in ("KL", "clipped", "no spread", "reward"):
         assert foreign not in text
+
+
+@pytest.mark.parametrize(("gap", "shown"), [(0.031, "0.031"), (2e-6, "rounding"), (None, None)])
+def test_the_gap_between_sampler_and_learner_is_shown_where_there_is_a_sampler(gap: float, shown: str | None) -> None:
+    metrics = {"reward/mean": 0.4} | ({} if gap is None else {"sampler/ratio_gap": gap})
+    history = History(steps={1: {"metrics": metrics}}, total_steps=10)
+    console = terminal(100, color_system=None)
+    console.print(live_view(history, console, elapsed=1.0))
+    rows = [line.split() for line in printed(console).splitlines() if "sampler gap" in line]
+    assert [row[row.index("gap") + 1] for row in rows] == ([] if shown is None else [shown])
 
 
 CHILD = """
@@ -242,12 +279,12 @@ def test_control_characters_from_a_run_never_reach_the_terminal(run_events: RunE
     assert "[bold]not markup[/bold]" in out
 
 
-def test_an_error_is_shown_with_its_hint_and_kept_in_the_summary() -> None:
+def test_an_error_is_kept_in_the_summary_and_left_to_whoever_catches_it() -> None:
     error = {"code": "storage", "message": "disk full", "hint": "Free some space.", "field": ""}
     console = terminal()
     event = Event("pole", 0, 1, 1.0, 3, "error", {"error": error})
     _, summary = watched(iter([event]), console)
-    assert "Error: disk full Free some space." in re.sub(r"\x1b\[[\d;]*m", "", printed(console))
+    assert "disk full" not in printed(console)
     assert summary.error == error
     assert summary.reason == "interrupted"
 
@@ -280,3 +317,109 @@ def test_drawing_a_long_run_makes_about_one_call_per_step(run_events: RunEvents)
         return count
 
     assert calls(20_000) < 2 * 20_000
+
+
+def one_step(**metrics: float) -> History:
+    names = {name.replace("__", "/"): value for name, value in metrics.items()}
+    rows = {1: {"metrics": {name: value for name, value in names.items() if not name.startswith("eval")}}}
+    evals = {0: {"metrics": {name: value for name, value in names.items() if name.startswith("eval")}}}
+    return History(steps=dict(rows), evals=dict(evals), total_steps=10)
+
+
+def drawn(history: History, width: int = 120, elapsed: float = 10.0, first: int = 0) -> str:
+    console = terminal(width, color_system=None)
+    console.print(live_view(history, console, elapsed, first))
+    return printed(console)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "row"),
+    [
+        ({"groups__failed_share": 0.0}, None),
+        ({"groups__failed_share": 0.25}, r"failed +25%"),
+        ({}, None),
+        ({"eval__accuracy": 0.0}, r"correct +0%"),
+        ({"reward__mean": 0.5}, r"reward +0\.5"),
+        ({}, r"reward +–"),
+        ({}, r"evaluation +–"),
+        ({"policy__kl": 0.0}, r"KL +0\b"),
+    ],
+)
+def test_numbers_are_shown_and_those_that_do_not_concern_a_run_are_not(
+    metrics: dict[str, float], row: str | None
+) -> None:
+    text = drawn(one_step(**metrics))
+    assert (re.search(row, text) is not None) if row else not re.search(r"failed|correct|sampler gap", text)
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "first", "elapsed", "left"),
+    [
+        (10, 40, 0, 100.0, "5:00 left"),
+        (10, 40, 5, 100.0, "10:00 left"),
+        (10, 10, 0, 100.0, None),
+        (10, 40, 10, 100.0, None),
+        (10, 0, 0, 100.0, None),
+        (1, 2, 0, 59.9, "0:59 left"),
+    ],
+)
+def test_the_time_left_is_that_of_the_steps_to_come_at_the_pace_so_far(
+    step: int, total: int, first: int, elapsed: float, left: str | None
+) -> None:
+    history = History(run="pole", steps={step: {}}, total_steps=total)
+    line = drawn(history, elapsed=elapsed, first=first).splitlines()[0]
+    assert line.rstrip().endswith(left) if left else "left" not in line
+    assert (f"{step}/{total}" if total else f"step {step}") in line
+
+
+@pytest.mark.parametrize(("step", "words"), [(4, "stopped by hand"), (10, None)])
+def test_a_run_that_ended_before_its_last_step_says_why(step: int, words: str | None) -> None:
+    history = History(run="pole", steps={step: {}}, total_steps=10, end={"reason": "stopped"})
+    line = drawn(history).splitlines()[0]
+    assert (words in line) if words else "stopped" not in line
+    assert "left" not in line
+
+
+@pytest.mark.parametrize(("width", "curve"), [(59, False), (60, True)])
+def test_a_narrow_terminal_has_no_curve(width: int, curve: bool) -> None:
+    history = History(steps={n: {"metrics": {"reward/mean": float(n)}} for n in range(1, 9)}, total_steps=10)
+    assert ("│" in drawn(history, width)) is curve
+
+
+def test_a_line_has_the_step_and_the_numbers_that_there_are() -> None:
+    history = one_step(reward__mean=2.0, eval__reward_mean=3.0, eval__accuracy=0.5)
+    assert one_line(history) == "step 1/10  reward 2  evaluation 3  correct 50%"
+    assert one_line(history, ("evaluation", "correct")) == "step 1/10  evaluation 3  correct 50%"
+    assert one_line(History(total_steps=3)) == "step 0/3"
+
+
+@pytest.mark.parametrize(
+    ("interval", "steps"),
+    [(1e9, ["0/4", "1/4", "4/4", "4/4"]), (0.0, ["0/4", "1/4", "2/4", "3/4", "4/4", "4/4", "4/4"])],
+)
+def test_a_file_gets_a_line_now_and_then_and_for_each_evaluation_and_the_end(
+    interval: float, steps: list[str], run_events: RunEvents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.reporting.console.PLAIN_INTERVAL", interval)
+    console = Console(file=io.StringIO(), force_terminal=False)
+    watched(run_events(4, last_evaluation=480.0), console)
+    assert [line.split()[1] for line in printed(console).splitlines() if line.startswith("step")] == steps
+
+
+def test_the_end_compares_two_evaluations_and_needs_both(run_events: RunEvents) -> None:
+    events = list(run_events(5, last_evaluation=9.0))
+    assert str(closing(History.of(events))).startswith("Evaluation reward")
+    assert closing(History.of(event for event in events if event.type != "end")) is None
+    assert closing(History.of(run_events(5))) is None
+
+
+def test_damage_to_a_runs_files_is_told_even_if_nothing_else_is(capsys: pytest.CaptureFixture[str]) -> None:
+    def hint(code: str) -> Event:
+        return Event("pole", 0, 1, 1.0, 3, "hint", {"code": code, "message": "lost\x1b line", "remedy": "x"})
+
+    console = terminal()
+    watched(iter([hint("reward_flat")]), console, quiet=True)
+    assert capsys.readouterr().err == ""
+    watched(iter([hint(DAMAGE)]), console, quiet=True)
+    assert capsys.readouterr().err == "note: lost� line\n"
+    assert printed(console) == ""

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from groupwise.errors import ContractError
-from groupwise.reporting.comparison import Course
+from groupwise.errors import ConfigError, ContractError
+from groupwise.reporting.comparison import Course, read_courses
 
 COURSE = Course("a", "CartPole-v1", "CartPole-v1", 3, (0, 50, 95, 100), (10.0, 20.0, 30.0, 40.0), 1.5, 1.25)
 
@@ -47,3 +48,32 @@ def test_evaluations_that_are_not_numbers_are_left_out() -> None:
 def test_a_broken_course_is_refused_by_name(change: dict[str, tuple[float, ...]], words: str) -> None:
     with pytest.raises(ContractError, match=f"seed 3.*{words}"):
         replace(COURSE, **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("steps", "late"), [((0, 89, 90, 100), 2), ((0, 91, 99, 100), 3), ((0, 10, 20, 100), 1), ((97, 98, 99, 100), 4)]
+)
+def test_the_last_tenth_begins_at_nine_tenths_of_the_last_step(steps: tuple[int, ...], late: int) -> None:
+    course = replace(COURSE, steps=steps)
+    assert course.budget == 100
+    assert course.final == pytest.approx(np.mean(COURSE.scores[-late:]))
+
+
+def test_scores_before_the_first_evaluation_are_those_of_the_first() -> None:
+    np.testing.assert_allclose(replace(COURSE, steps=(10, 50, 95, 100)).at([0, 10, 30]), [10, 10, 15])
+
+
+def test_a_threshold_is_reached_the_first_time_even_if_it_is_lost_again() -> None:
+    course = replace(COURSE, scores=(0.0, 9.0, 3.0, 9.0))
+    assert [course.first_reach(threshold) for threshold in (-1.0, 0.0, 3.0, 9.0, 9.1)] == [0, 0, 50, 50, None]
+
+
+def test_courses_are_read_from_their_file_and_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "courses.json"
+    other = replace(COURSE, algorithm="b", environment="suite", seed=4)
+    path.write_text(json.dumps([COURSE.to_dict(), other.to_dict()]))
+    assert read_courses(path) == [COURSE, other]
+    for content in ("{", "[1]", "3", '[{"steps": []}]', json.dumps([{**COURSE.to_dict(), "scores": [1.0]}])):
+        path.write_text(content)
+        with pytest.raises(ConfigError, match=r"courses\.json"):
+            read_courses(path)

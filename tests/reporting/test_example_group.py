@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from groupwise.reporting.example_group import LOOK_BACK, group_picture, last_group
+import pytest
+
+from groupwise.reporting.example_group import LOOK_BACK, SHOWN_ROWS, evenly, group_picture, last_group
 from groupwise.training.group_files import write_groups
 from groupwise.types import GroupRecord
 
@@ -71,3 +73,27 @@ def test_failures_are_not_hidden_by_an_older_group_with_spread(
 
 def test_a_run_without_groups_shows_none(tmp_path: Path) -> None:
     assert last_group(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "places"), [(0, []), (1, [0]), (4, [0, 1, 2, 3]), (5, [0, 1, 3, 4]), (10, [0, 3, 6, 9])]
+)
+def test_rows_are_left_out_evenly_between_the_first_and_the_last(count: int, places: list[int]) -> None:
+    rows = [{"place": place} for place in range(count)]
+    assert [row["place"] for row in evenly(rows, 4)] == places
+    assert len(evenly([{}] * 30)) == SHOWN_ROWS == 24
+
+
+def test_of_groups_of_equal_spread_the_one_with_more_failures_is_shown(
+    tmp_path: Path, make_run: MakeRun, records: Records
+) -> None:
+    run = make_run(tmp_path / "run")
+    rows = [
+        *records([1.0, 3.0, None], "one"), *records([1.0, 3.0, None, None], "two"), *records([1.0, 3.0], "none"),
+        *records([1.0, 2.9, None, None, None], "narrow"),
+    ]  # fmt: skip
+    write_groups(run / "groups" / "000061.parquet", 61, rows)
+    assert {row["group_id"] for row in last_group(run)} == {"two"}
+    picture = group_picture(last_group(run))
+    assert picture.alt == "2 scored attempts from 1 to 3; 2 failed"
+    assert "attempts are shown" not in picture.caption

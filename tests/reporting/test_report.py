@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,22 @@ import pytest
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunNotFound, StorageError
-from groupwise.reporting.report import write_report
+from groupwise.reporting.history import History
+from groupwise.reporting.report import (
+    _advice,
+    _again,
+    _errors,
+    _facts,
+    _flat,
+    _samples,
+    _settings,
+    _texts,
+    short_text,
+    shown,
+    write_report,
+)
 from groupwise.training.group_files import write_groups
+from groupwise.training.hints import WARMUP
 from groupwise.types import GroupRecord
 
 MakeRun = Callable[..., Path]
@@ -208,6 +223,15 @@ def test_a_torn_last_line_costs_that_line_only(tmp_path: Path, make_run: MakeRun
     assert "60 of 60" in report(folder).prose
 
 
+def test_the_mismatch_of_a_sampler_is_drawn(tmp_path: Path, make_run: MakeRun) -> None:
+    def sampled(step: int, data: dict[str, Any]) -> None:
+        data["metrics"] |= {"sampler/ratio_gap": 0.03, "sampler/corrected_gap": 0.001, "sampler/kl": 0.002}
+
+    found = report(make_run(tmp_path / "run", change=sampled))
+    assert found.figures() == FIGURES | {"sampler"}
+    assert found.table("sampler")[0] == ["step", "sampler/ratio_gap", "sampler/corrected_gap", "sampler/kl"]
+
+
 def test_missing_and_odd_numbers_are_left_out(tmp_path: Path, make_run: MakeRun) -> None:
     def odd(step: int, data: dict[str, Any]) -> None:
         data["metrics"]["policy/kl"] = math.nan
@@ -260,3 +284,125 @@ def test_half_characters_end_a_damaged_log_and_do_no_other_harm(tmp_path: Path, 
     log = folder / "events.jsonl"
     log.write_bytes(log.read_bytes().replace(b"HALF", b"\\ud800"))
     assert report(folder).figures() == FIGURES | {"parts"}
+
+
+# Parts of the page, by hand.
+
+
+def told(part: str) -> str:
+    """The words of a part of the page, with single spaces."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", part))).strip()
+
+
+def history_of(**evals: Any) -> History:
+    """A run with these evaluation rewards by step, `e0=1.0`."""
+    return History(
+        run="pole", evals={int(name[1:]): {"metrics": {"eval/reward_mean": value}} for name, value in evals.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("evals", "best"),
+    [
+        ({"e0": 1.0, "e10": 5.0, "e20": 3.0}, "5 at step 10"),
+        ({"e0": 5.0, "e10": 1.0}, "5 at step 0"),
+        ({"e0": 2.0, "e10": 2.0}, "2 at step 10"),
+        ({"e0": -3.0, "e10": -9.0}, "-3 at step 0"),
+        ({}, None),
+    ],
+)
+def test_the_best_evaluation_is_the_highest_and_of_equals_the_last(evals: dict[str, float], best: str | None) -> None:
+    said = told(_facts(history_of(**evals)))
+    assert (f"Best evaluation {best}" in said) if best else ("Best evaluation" not in said)
+
+
+def test_facts_tell_how_far_the_run_got_and_what_it_took() -> None:
+    history = history_of()
+    history.steps = {7: {"totals": {"samples": 12_345.0, "attempts": 678.0}}}
+    history.times = {1: (100.0, 160.0), 2: (500.0, 505.0)}
+    assert told(_facts(history)).startswith("Ended Not ended: running or interrupted Steps 7 Time 1 min 5 s")
+    history.total_steps, history.end = 9, {"reason": "target_reached"}
+    said = told(_facts(history))
+    assert said.startswith("Ended Reached the target Steps 7 of 9 Time 1 min 5 s Samples 12,345 Attempts 678")
+
+
+@pytest.mark.parametrize(("step", "total", "longer"), [(10, 10, "=20"), (9, 10, None), (12, 10, "=24"), (5, 0, "=10")])
+def test_only_a_run_at_its_end_needs_a_larger_budget_to_go_on(step: int, total: int, longer: str | None) -> None:
+    history = History(run="pole", steps={step: {}}, total_steps=total, env={"command": "groupwise train a b.toml"})
+    said = told(_again(history, Path("runs/my run")))
+    assert "Started with groupwise train a b.toml Resume" in said
+    asked = "groupwise resume 'runs/my run'" + (f" --set training.num_episodes{longer}" if longer else "")
+    assert f"{asked} Repeat the run groupwise train 'runs/my run/config.toml' --set run.run_name=null" in said
+    assert "Started with" not in told(_again(History(), Path("runs/x")))
+
+
+def answered(step: int, *samples: dict[str, Any]) -> dict[int, Any]:
+    return {step: {"samples": list(samples)}}
+
+
+def test_answers_to_the_same_questions_stand_side_by_side() -> None:
+    first = answered(0, {"prompt": "1+1", "text": "3", "expected": "2", "correct": False})
+    middle = answered(5, {"prompt": "1+1", "text": "never shown", "expected": "2", "correct": False})
+    last = answered(
+        10,
+        {"prompt": "1+1", "text": "2", "expected": "2", "correct": True, "reasoning": "hm"},
+        {"prompt": "new", "text": "free", "correct": None},
+    )
+    part = _samples(History(evals={**first, **middle, **last}))
+    assert told(part).startswith("What it answered, before and after")
+    rows = [told(row) for row in part.split("<tr>")[1:]]
+    assert rows == ["Question Right answer Step 0 Step 10", "1+1 2 ✗ 3 ✓ 2 Thought hm", "new free"]
+    assert (part.count("class=right"), part.count("class=wrong")) == (1, 1)
+    once = _samples(History(evals=first))
+    assert told(once).startswith("What it answered Greedy")
+    assert told(once).count("Step") == 1
+    assert _samples(History()) == ""
+
+
+def test_settings_that_differ_are_told_apart_from_all_settings() -> None:
+    config = TrainingConfig(learning_rate=0.123, num_episodes=77).to_dict()
+    differ, everything, _ = _settings(History(config=config, env={"python": "3.11"})).split("<details")[1:]
+    assert "optim.learning_rate" in differ
+    assert "0.123" in differ
+    assert "training.num_episodes" in differ
+    assert "run.seed" not in differ
+    assert "run.seed" in everything
+    assert "python" in told(_settings(History(config=config, env={"python": "3.11"})))
+
+
+def test_nested_settings_become_dotted_names() -> None:
+    values = {"a": {"b": 1, "c": {"d": None}}, "e": [1, "x"], "f": (), "g": True}
+    assert _flat(values) == [("a.b", "1"), ("a.c.d", "null"), ("e", "1, x"), ("f", ""), ("g", "True")]
+
+
+@pytest.mark.parametrize(("length", "cut"), [(0, False), (400, False), (401, True)])
+def test_long_answers_are_cut_for_the_page(length: int, cut: bool) -> None:
+    assert short_text("x" * length) == "x" * min(length, 400) + ("…" if cut else "")
+    assert short_text(None) == ""
+    assert [shown(value) for value in (None, float("nan"), 0.0, 1234.5)] == ["–", "–", "0", "1,234"]
+
+
+def test_a_group_of_texts_is_shown_with_its_question_and_scores() -> None:
+    rows: list[dict[str, Any]] = [
+        {"prompt": "1+1", "text": "2", "total": 1.0, "advantage": 0.5, "reasoning": "easy"},
+        {"prompt": "1+1", "text": "3", "total": None, "advantage": -0.5},
+    ]
+    said = told(_texts(rows))
+    assert said == "Question: 1+1 Score Advantage Answer 1 0.5 2 Thought easy – -0.5 3"
+    assert _texts([{"total": 1.0}, {"text": ""}]) == ""
+
+
+@pytest.mark.parametrize(("steps", "calm"), [(WARMUP, "Too few steps to judge."), (WARMUP + 1, "Nothing suspicious.")])
+def test_without_hints_a_run_of_enough_steps_is_called_calm(steps: int, calm: str) -> None:
+    history = History(steps={steps: {"metrics": {"reward/mean": 1.0}}})
+    assert calm in told(_advice(history))
+    history.hints = [(3, {"message": "Too <fast>.", "traceback": "line one\nline two"})]
+    said = told(_advice(history))
+    assert "step 3 Too <fast>. line one line two" in said
+    assert calm not in said
+
+
+def test_every_error_of_a_run_is_told_with_its_hint() -> None:
+    history = History(errors=[{"message": "disk full", "hint": "Free some space."}, {}])
+    assert told(_errors(history)) == "What went wrong disk full Free some space. unknown error"
+    assert _errors(History()) == ""

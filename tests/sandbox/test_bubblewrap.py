@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -10,11 +11,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox import Bubblewrap, SandboxLimits, SandboxOutcome, available
+from groupwise.sandbox import Bubblewrap, JudgedProgram, SandboxLimits, SandboxOutcome, available
+from groupwise.sandbox.bubblewrap import _job, proved_interpreter
+from groupwise.sandbox.bubblewrap_process import SandboxProcess, _ran
+from groupwise.sandbox.wire import dumps
 
 if fault := available()["bubblewrap"]:
     pytest.skip(fault, allow_module_level=True)
@@ -82,7 +87,8 @@ def test_every_ending_has_a_name_and_a_message(
 
 
 def test_time_and_output_are_limited(sandbox: Bubblewrap) -> None:
-    assert sandbox.run("while True:\n    pass", limits=SandboxLimits(seconds=0.2)).outcome is SandboxOutcome.TIMED_OUT
+    ran = sandbox.run("while True:\n    pass", limits=SandboxLimits(seconds=0.2))
+    assert (ran.outcome, ran.message) == (SandboxOutcome.TIMED_OUT, "it ran longer than its limit")
     assert sandbox.run("def f():\n    f()", limits=SandboxLimits(seconds=0.2), tests="f\nwhile True: pass").outcome is (
         SandboxOutcome.TIMED_OUT
     )
@@ -107,6 +113,7 @@ def odd():
     return whole + [range(3), bytearray(b"x"), datetime.date(2020, 2, 29)]
 def second(node): return node.next.value
 def spoil(values): values.sort()
+def forget(values, key): values.pop(key) if isinstance(values, dict) else values.discard(key)
 def apply(kind, value): return kind(value)
 def fail(kind): raise {"key": KeyError, "own": type("Own", (Exception,), {})}[kind]("gone")
 async def later(x): return x + 1
@@ -124,6 +131,9 @@ assert list(walk(4)) == [0, 3, 6, 9] and 6 in walk(4)
 assert list(queue()) == [1, 2] and len(queue()) == 2 and queue()[1] == 2
 values = [3, 1, 2]
 assert spoil(values) is None and values == [1, 2, 3]
+ages, names = {"a": 1, "b": 2}, {"a", "b"}
+assert forget(ages, "a") is None and ages == {"b": 2}
+assert forget(names, "a") is None and names == {"b"}
 assert apply(str, 5) == "5" and apply(int, "7") == 7
 from datetime import date
 from decimal import Decimal
@@ -193,6 +203,10 @@ CHEATS = {
         "{'f': ('shared', ('os', '_exit')), 'abs': ('shared', ('sys', 'exit'))}\n"
     ),
     "be a function that traces the tests": f"{PROGRAM}program.definitions = lambda space: {TRACES}\n",
+    "an error that says it passed": (
+        f"{PROGRAM}program.ending_of = lambda error: ('passed', 'ValueError', '')\ndef f(x):\n    raise ValueError"
+    ),
+    "an end that says it passed": f"{PROGRAM}program.ending_of = lambda error: ('passed', '', '')\nraise ValueError",
     "names that are none": f"{PROGRAM}program.definitions = lambda space: {{1: 2, 'f': ('shared', 5)}}\n",
     "a module that finds everything close": (
         "class math:\n    isclose = staticmethod(lambda *args, **more: True)\ndef f(x):\n    return 1"
@@ -269,6 +283,8 @@ def test_attempts_do_not_suffer_from_one_that_stalls_the_tests(sandbox: Bubblewr
     stalls, passes = "def f():\n    return 0", "def f():\n    return 1"
     ran = sandbox.run_group([stalls, passes, passes, passes], limits=SandboxLimits(seconds=0.3), tests=tests)
     assert [one.outcome for one in ran] == [SandboxOutcome.TIMED_OUT, *[SandboxOutcome.PASSED] * 3]
+    assert ran[0].seconds >= 0.3, "it is measured from outside where nobody inside could report"
+    assert all(one.seconds > 0 for one in ran)
 
 
 @pytest.mark.parametrize(
@@ -426,3 +442,236 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+# What the code finds around it.
+
+LOOK = """
+import os, resource, sys
+def limits():
+    names = ("AS", "DATA", "CPU", "FSIZE", "NOFILE", "CORE")
+    return {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in names}
+def descriptors():
+    found = []
+    for fd in range(300):
+        try:
+            os.fstat(fd)
+            found.append(fd)
+        except OSError:
+            pass
+    return found
+def user():
+    return os.getuid(), os.getgid(), os.getcwd(), os.uname().nodename
+def world():
+    return sorted(os.listdir("/")), dict(os.environ)
+def parts():
+    return __name__, sys.flags.isolated, sys.argv
+"""
+
+
+@pytest.mark.parametrize("limits", [SandboxLimits(seconds=10), SandboxLimits(seconds=7.5, memory_mb=100, processes=3)])
+def test_the_kernel_holds_the_code_to_its_limits(sandbox: Bubblewrap, limits: SandboxLimits) -> None:
+    found = sandbox.run(LOOK, {}, limits, call="limits").value
+    kernel = {name: most for name, most in limits.of_kernel().items() if name != "NPROC"} | {"CORE": 0}
+    assert found == {name: (most, most) for name, most in kernel.items()}
+
+
+def test_packages_of_the_tests_do_not_take_the_codes_memory(sandbox: Bubblewrap) -> None:
+    tests = "import numpy\nassert limits()['DATA'][0] == WANTED"
+    limits = SandboxLimits(seconds=20, memory_mb=10)
+    wanted = limits.of_kernel(1 << 30)["DATA"]
+    ran = sandbox.run(LOOK, limits=limits, tests=tests.replace("WANTED", str(wanted)))
+    assert ran.passed, ran
+
+
+def test_the_code_has_its_own_descriptors_and_nothing_of_the_machine(sandbox: Bubblewrap) -> None:
+    ask = {name: sandbox.run(LOOK, {}, PATIENT, call=name).value for name in ("descriptors", "user", "world", "parts")}
+    assert ask["descriptors"] == [0, 1, 2, 3, 4]
+    assert ask["user"] == (65534, 65534, "/", "sandbox")
+    folders, environment = ask["world"]
+    assert not {"etc", "home", "root", "proc", "tmp", "dev", "var", "packages", "work"} & set(folders)
+    assert set(environment) <= {"PWD", "LC_CTYPE"}
+    assert ask["parts"] == ("solution", 1, ["-c"])
+
+
+def test_output_may_reach_its_limit_and_not_go_beyond(sandbox: Bubblewrap) -> None:
+    limits = SandboxLimits(seconds=10, output_kb=2)
+    full = sandbox.run("print('x' * 2047)", limits=limits)
+    assert (full.outcome, full.stdout) == (SandboxOutcome.PASSED, "x" * 2047 + "\n")
+    for code in (
+        "print('x' * 2048)",
+        "import sys\nprint('x' * 1023, flush=True)\nprint('y' * 1024, file=sys.stderr, flush=True)",
+    ):
+        over = sandbox.run(code, limits=limits)
+        assert (over.outcome, over.message) == (SandboxOutcome.MEMORY, "it exceeded its output limit")
+        assert set(over.stdout) <= set("x\n"), "what it complains of is counted, not shown"
+        assert len(over.stdout) <= 2048
+    assert sandbox.run("import sys\nprint('y', file=sys.stderr)", limits=limits).stdout == ""
+
+
+def test_a_program_gets_its_inputs_by_name_and_a_function_in_their_order(sandbox: Bubblewrap) -> None:
+    inputs = {"b": 1, "a": 2}
+    assert sandbox.run("print(a, b)", inputs, PATIENT).stdout == "2 1\n"
+    assert sandbox.run("def f(x, y):\n    return [x, y]", inputs, PATIENT, call="f").value == [1, 2]
+    spoiled = sandbox.run("def f(x, y):\n    return a", inputs, PATIENT, call="f")
+    assert "name 'a' is not defined" in spoiled.message
+    assert (
+        sandbox.run("import sys\nprint(repr(sys.stdin.read()))", limits=PATIENT, stdin="é\n\n1").stdout
+        == "'é\\n\\n1'\n"
+    )
+    assert sandbox.run("print(repr(input()))", limits=PATIENT).outcome is SandboxOutcome.RAISED
+    assert sandbox.run("def f():\n    return object()", {}, PATIENT, call="f").message == (
+        "the value is a object, which is not plain data"
+    )
+    assert "name 'g' is not defined" in sandbox.run("f = 1", {}, PATIENT, call="g").message
+
+
+THING = """
+class A:
+    def __init__(self):
+        self.x = 1
+    def f(self):
+        return self.x
+def g(n):
+    return n
+"""
+
+
+def test_calls_are_counted_and_only_those_of_the_program(sandbox: Bubblewrap) -> None:
+    tests = "a = A()\nassert a.f() == 1 and a.x == 1\nassert g(2) == 2"
+    assert sandbox.run(THING, limits=PATIENT, tests=tests).calls == 3
+    assert sandbox.run(THING, {"n": 1}, PATIENT, call="g").calls == 1
+    assert sandbox.run("x = 1", limits=PATIENT).calls == 0
+
+
+def test_many_programs_keep_their_order_their_tests_and_their_faults(sandbox: Bubblewrap) -> None:
+    programs = [JudgedProgram(f"def f():\n    return {n}", f"assert f() == {n if n % 3 else 0}") for n in range(7)]
+    programs[2] = JudgedProgram("def f():\n    return 2", "assert f( == 2")
+    programs[4] = JudgedProgram("x\0", "assert f() == 4")
+    programs[5] = JudgedProgram("def f():\n    return 5", "import pytest\ndef test_a():\n    assert f() == 5")
+    ran = sandbox.run_programs(programs, SandboxLimits(seconds=20, memory_mb=256))
+    said = ["error" if isinstance(one, ConfigError) else str(one.outcome) for one in ran]
+    assert said == ["passed", "passed", "error", "wrong", "raised", "passed", "wrong"]
+    assert sandbox.run_programs([]) == []
+    values = sandbox.run_group([f"def f(x):\n    return x + {n}" for n in range(5)], {"x": 10}, PATIENT, call="f")
+    assert [one.value for one in values] == [10, 11, 12, 13, 14]
+
+
+VARIANTS = """
+chosen = 0
+def choose_variant(number):
+    global chosen
+    chosen = number
+def f(x):
+    return x // (chosen - 1)
+"""
+
+
+def test_several_programs_of_our_own_in_one_are_judged_one_by_one(sandbox: Bubblewrap) -> None:
+    (ran,) = sandbox.run_programs([JudgedProgram(VARIANTS, "assert f(4) == 4\nassert f(6) == 6", "f", "", 4)], PATIENT)
+    assert not isinstance(ran, ConfigError)
+    ends = [(outcome, calls) for outcome, _, calls in ran.value]
+    assert ends == [("wrong", 1), ("raised", 1), ("passed", 2), ("wrong", 1)]
+
+
+def test_a_sandbox_of_a_group_is_replaced_if_an_attempt_ends_it() -> None:
+    """One lane: tests that end their own process take the sandbox with them, and the next attempt gets another."""
+    with Bubblewrap(workers=1) as sandbox:
+        programs = [
+            JudgedProgram("def f():\n    return 1", "assert f() == 1"),
+            JudgedProgram("def f():\n    return 1", "import os\nf()\nos._exit(0)"),
+            JudgedProgram("def f():\n    return 1", "assert f() == 1"),
+        ]
+        first, second, third = sandbox.run_programs(programs, PATIENT)
+        assert isinstance(second, ConfigError)
+        assert "they end their own process" in second.message
+        for ran in (first, third):
+            assert not isinstance(ran, ConfigError)
+            assert ran.passed
+
+
+def test_spares_are_started_in_advance_and_ended_with_the_rest() -> None:
+    with Bubblewrap(workers=1, spares=2) as sandbox:
+        assert sandbox.run("x = 1", limits=PATIENT).passed
+        spares = [spare.result() for spare in sandbox._ready]
+        assert len(spares) == 2
+        assert all(spare.running for spare in spares)
+        # A spare that died meanwhile is not used.
+        spares[0].close()
+        assert sandbox.run("x = 1", limits=PATIENT).passed
+        # A spare has no packages, so tests that import one get a sandbox of their own.
+        tests = "import pluggy\nassert pluggy and f() == 1"
+        assert sandbox.run("def f():\n    return 1", limits=PATIENT, tests=tests).passed
+        left = [spare.result() for spare in sandbox._ready]
+        assert len(left) == 2
+        assert spares[0] not in left
+    assert not any(spare.running for spare in (*spares, *left))
+    sandbox.close()
+    with Bubblewrap(workers=1) as plain:
+        assert plain.run("x = 1", limits=PATIENT).passed
+        assert plain._ready == []
+
+
+def test_a_forked_child_leaves_its_parents_sandboxes_alone_and_starts_its_own() -> None:
+    with Bubblewrap(workers=1, spares=1) as sandbox:
+        assert sandbox.run("x = 1", limits=PATIENT).passed
+        (spare,) = (one.result() for one in sandbox._ready)
+        child = os.fork()
+        if child == 0:
+            ran = sandbox.run("x = 1", limits=PATIENT)
+            owned = sandbox._owner == os.getpid() and spare not in [one.result() for one in sandbox._ready]
+            sandbox.close()
+            os._exit(0 if ran.passed and owned else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert spare.running
+        child = os.fork()
+        if child == 0:
+            sandbox.close()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert spare.running
+        assert sandbox.run("x = 1", limits=PATIENT).passed
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(3600.0, SandboxOutcome.RAISED), (1e-9, SandboxOutcome.TIMED_OUT)])
+def test_a_sandbox_that_dies_without_a_report_ran_too_long_or_just_ended(
+    seconds: float, outcome: SandboxOutcome
+) -> None:
+    interpreter, limits = proved_interpreter(), SandboxLimits(seconds=seconds)
+    cell = SandboxProcess(interpreter)
+    cell.start(interpreter)
+    assert cell.running
+    job = _job(JudgedProgram("x = 1"), {}, limits, "")
+    cell._process.kill()
+    cell._process.wait()
+    assert not cell.running
+    ran = cell.run(job.code, job.tests, limits)
+    assert (ran.outcome, cell.alive) == (outcome, False)
+
+
+# Reports come from a sandbox, so only their form is trusted.
+
+
+@pytest.mark.parametrize(
+    ("parts", "outcome", "message"),
+    [
+        (("passed", "", 0.5, [1], b"out\xff", 3), "passed", ""),
+        (("wrong", "no\x1b", 0.5, None, b"", 0), "wrong", "no "),
+        (("passed", "", 0.5, 2**10_001, b"", 0), "wrong", "the value contains an integer of 10,002 bits"),
+        (("passed", "", 0.5), "wrong", "the value cannot be used"),
+        (None, "wrong", "the value cannot be used"),
+        (("passed", "", 0.5, [0] * 100_000, b"", 0), "wrong", "the value has more than 100,000 pieces"),
+        (("passed", "", 0.5, [0] * 100_020, b"", 0), "wrong", "the value cannot be used: it has too many pieces"),
+    ],
+)
+def test_a_report_becomes_a_result(parts: Any, outcome: str, message: str) -> None:
+    ran = _ran(dumps(parts))
+    assert ran.outcome == outcome
+    assert ran.message.startswith(message)
+    if ran.passed:
+        assert (ran.value, ran.stdout, ran.seconds, ran.calls) == ([1], "out�", 0.5, 3)
+    else:
+        assert ran.value is None
+    assert _ran(b"nonsense").outcome is SandboxOutcome.WRONG
+    with pytest.raises(ConfigError, match="the tests cannot be run: they hang"):
+        _ran(dumps(("tests", "they hang", 0.5, None, b"", 0)))

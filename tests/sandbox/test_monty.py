@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
@@ -14,6 +15,7 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome
 from groupwise.sandbox.fixed_limits import VALUE_PIECES
+from groupwise.sandbox.monty import HostCalls, _ending_of, _limits, monty_library
 from groupwise.sandbox.plain_data import _Reader
 
 pytest.importorskip("pydantic_monty")
@@ -223,3 +225,164 @@ def test_inputs_that_cannot_be_sent_are_an_error_of_the_caller(sandbox: Monty) -
 def test_limits_must_be_above_zero() -> None:
     with pytest.raises(ConfigError, match="limits.seconds is 0"):
         SandboxLimits(seconds=0)
+
+
+# Each limit at its value and one beyond it.
+
+
+def test_limits_reach_the_interpreter_in_its_own_units() -> None:
+    limits = SandboxLimits(seconds=1.5, memory_mb=3, output_kb=4, calls=5)
+    assert _limits(limits) == {
+        "max_feed_duration_secs": 1.5, "max_total_sleep_secs": 1.5, "max_memory": 3 * 2**20, "max_suspensions": 5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("characters", "outcome"), [(2047, SandboxOutcome.PASSED), (2048, SandboxOutcome.MEMORY)])
+def test_output_may_reach_its_limit_and_not_go_beyond(sandbox: Monty, characters: int, outcome: SandboxOutcome) -> None:
+    ran = sandbox.run(f"print('x' * {characters})\n5", limits=SandboxLimits(output_kb=2))
+    assert ran.outcome is outcome
+    assert ran.value == (5 if ran.passed else None)
+
+
+@pytest.mark.parametrize(("calls", "passed"), [(3, True), (4, False)])
+def test_as_many_calls_as_allowed_are_answered(sandbox: Monty, calls: int, passed: bool) -> None:
+    made: list[int] = []
+    ran = sandbox.run(
+        f"for n in range({calls}):\n    f(n)", functions={"f": made.append}, limits=SandboxLimits(calls=3)
+    )
+    assert ran.passed is passed
+    assert made == [0, 1, 2]
+
+
+def host_calls(**functions: Callable[..., Any]) -> HostCalls:
+    def never(*_: Any) -> Any:
+        raise AssertionError("nothing here is async")
+
+    return HostCalls(functions, never)
+
+
+def test_a_host_function_gets_the_arguments_that_the_code_wrote() -> None:
+    seen: list[Any] = []
+
+    def note(*given: Any, **named: Any) -> int:
+        seen.append((given, named))
+        return len(seen)
+
+    calls = host_calls(note=note)
+    assert calls._call("note", "((1, [2]), {'k': (3,)})") == 1
+    assert calls._call("note", "((), {})") == 2
+    assert seen == [((1, [2]), {"k": (3,)}), ((), {})]
+    for written in ("<object>", "(1, {}", "((<A object>,), {})"):
+        with pytest.raises(TypeError, match="note takes only plain data, but what it was given"):
+            calls._call("note", written)
+    assert len(seen) == 2
+
+
+def test_pieces_of_all_arguments_together_are_limited() -> None:
+    calls = host_calls(f=len)
+    # A call of n items in a list has n + 4 pieces: the pair, the tuple of what is given, the list, and the names.
+    written = f"(([{'0,' * 49_996}],), {{}})"
+    assert [calls._call("f", written) for _ in range(2)] == [49_996] * 2
+    with pytest.raises(TypeError, match="has more than 0 pieces"):
+        calls._call("f", "((), {})")
+    over = host_calls(f=len)
+    assert over._call("f", written) == 49_996
+    with pytest.raises(TypeError, match="has more than 50,000 pieces"):
+        over._call("f", written.replace("[", "[0,"))
+
+
+def test_a_refused_argument_is_charged_for_as_well() -> None:
+    calls = host_calls(f=len)
+    with pytest.raises(TypeError):
+        calls._call("f", "[" + "x" * 99_999)
+    with pytest.raises(TypeError, match="has more than 50,000 pieces"):
+        calls._call("f", f"(([{'0,' * 50_000}],), {{}})")
+
+
+def test_characters_of_all_arguments_together_are_limited() -> None:
+    calls = host_calls(f=len)
+    written = f"(('{'y' * 1_999_989}',), {{}})"
+    assert len(written) == 2_000_000
+    assert [calls._call("f", written) for _ in range(10)] == [1_999_989] * 10
+    with pytest.raises(TypeError, match="exceeds 20,000,000 characters together with all earlier calls"):
+        calls._call("f", "((), {})")
+
+
+def test_the_code_cannot_know_the_name_under_which_it_is_answered() -> None:
+    first, second = host_calls(f=len), host_calls(f=len)
+    assert first._key != second._key
+    assert len(first._key) == 33
+    assert first._faces() == f"def f(*given, **named):\n    return {first._key}('f', f\"{{(given, named)!r}}\")\n"
+
+    async def late() -> None: ...
+
+    waits = host_calls(late=late)
+    assert waits._faces().startswith("async def late(*given, **named):\n    return await _")
+
+
+def test_sync_and_async_host_functions_serve_one_run(sandbox: Monty) -> None:
+    async def double(x: int) -> int:
+        return 2 * x
+
+    functions: dict[str, Callable[..., Any]] = {"double": double, "add": lambda a, b: a + b}
+    assert sandbox.run("add(await double(3), await double(add(1, 1)))", functions=functions).value == 10
+
+
+class Frame:
+    def __init__(self, filename: str, line: int) -> None:
+        self.filename, self.line = filename, line
+
+
+class Overrun(Exception):
+    """An error of Monty's, as it tells of one inside."""
+
+    def __init__(self, inner: BaseException, *frames: Frame) -> None:
+        super().__init__("outer")
+        self.inner, self.frames = inner, list(frames)
+
+    def exception(self) -> BaseException:
+        return self.inner
+
+    def traceback(self) -> list[Frame]:
+        return self.frames
+
+
+@pytest.mark.parametrize(
+    ("inner", "outcome"),
+    [
+        (TimeoutError("time limit exceeded"), SandboxOutcome.TIMED_OUT),
+        (MemoryError("memory limit exceeded"), SandboxOutcome.MEMORY),
+        (MemoryError("the worker exceeded its memory limit"), SandboxOutcome.MEMORY),
+        (RuntimeError("suspension limit exceeded"), SandboxOutcome.RAISED),
+        (TimeoutError("mine"), SandboxOutcome.RAISED),
+        (MemoryError("mine"), SandboxOutcome.RAISED),
+        (PermissionError("no"), SandboxOutcome.FORBIDDEN),
+        (ModuleNotFoundError("no"), SandboxOutcome.FORBIDDEN),
+        (ImportError("no"), SandboxOutcome.FORBIDDEN),
+        (RuntimeError("'f' is not supported in this environment"), SandboxOutcome.FORBIDDEN),
+        (AttributeError("module 'os' has no attribute 'x'"), SandboxOutcome.FORBIDDEN),
+        (AttributeError("module 'math' has no attribute 'x'"), SandboxOutcome.RAISED),
+        (AssertionError(), SandboxOutcome.WRONG),
+        (ValueError("odd"), SandboxOutcome.RAISED),
+    ],
+)
+def test_an_error_of_the_interpreter_has_an_outcome(inner: BaseException, outcome: SandboxOutcome) -> None:
+    error = Overrun(inner, Frame("main.py", 1), Frame("main.py", 4), Frame("other.py", 9))
+    found, message = _ending_of(error, monty_library())
+    assert found is outcome
+    words = f": {inner}" if str(inner) else ""
+    assert message == f"{type(inner).__name__}{words} (line 4)"
+    assert _ending_of(Overrun(inner), monty_library())[1] == f"{type(inner).__name__}{words}"
+
+
+def test_a_pool_is_opened_once_and_again_after_it_was_closed() -> None:
+    sandbox = Monty(workers=1)
+    assert sandbox.run("1").value == 1
+    pool = sandbox._pool
+    assert sandbox.run("2").value == 2
+    assert sandbox._pool is pool
+    sandbox.close()
+    assert sandbox._pool is None
+    with sandbox:
+        assert sandbox.run("3").value == 3
+    assert Monty().workers == os.cpu_count()

@@ -29,6 +29,8 @@ class Cases(unittest.TestCase):
 STYLES = {
     "functions": "def test_a():\n    assert f(1) == 2",
     "a class": "class TestF:\n    def test_a(self):\n        assert f(1) == 2",
+    "a default": "def test_a(x=1):\n    assert f(x) == x + 1",
+    "a method with a default": "class TestF:\n    def test_a(self, x=1):\n        assert f(x) == x + 1",
     "a coroutine": "async def test_a():\n    assert f(1) == 2",
     "imported": "from solution import f as g\ndef test_a():\n    assert g(1) == 2",
     "exit": "import sys\nassert f(1) == 2\nsys.exit(0)",

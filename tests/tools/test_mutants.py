@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -24,12 +25,12 @@ def tool() -> ModuleType:
 
 def test_the_text_that_each_mutant_replaces_occurs_exactly_once(tool: ModuleType) -> None:
     mutants = tool.read_mutants()
-    assert len(mutants) == 40
+    assert set(Counter(mutant.set for mutant in mutants).values()) == {40}
     assert tool.misplaced(mutants) == []
 
 
 def test_the_tests_that_caught_mutants_exist(tool: ModuleType) -> None:
-    for mutant in tool.read_mutants():
+    for mutant in filter(lambda mutant: mutant.caught_by, tool.read_mutants()):
         file, _, test = mutant.caught_by.partition("::")
         assert f"def {test}(" in (ROOT / file).read_text(), mutant.caught_by
 

@@ -11,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.config.rules import OUTCOME_STRATEGIES
-from groupwise.core.grouping.kmeans import choose_count, kmeans, silhouette, standardised
+from groupwise.core.grouping import strategies
+from groupwise.core.grouping.kmeans import Clusters, choose_count, kmeans, silhouette, standardised
 from groupwise.core.grouping.mixture import DirichletMixture
-from groupwise.core.grouping.strategies import STRATEGIES, Adaptive, Summaries, check_baseline, make_grouping, summarise
+from groupwise.core.grouping.strategies import (
+    STRATEGIES,
+    Adaptive,
+    Summaries,
+    _numbered_like,
+    check_baseline,
+    make_grouping,
+    selected,
+    summarise,
+)
 from groupwise.errors import ConfigError
 from groupwise.types import End, Trajectory
 
@@ -255,6 +265,16 @@ def test_the_mixture_names_a_task_that_appears_later_and_forgets_one_that_is_gon
     assert len(grouping.mixture) == 1
 
 
+def test_a_task_that_stays_the_same_is_as_wide_after_a_hundred_batches() -> None:
+    rng = np.random.default_rng(2)
+    mixture = DirichletMixture(window=50)
+    for _ in range(100):
+        mixture.assign(rng.normal(size=(16, 2)))
+    largest = max(mixture.clusters, key=lambda cluster: cluster.size)
+    assert (largest.deviation / largest.size > 0.4).all()
+    assert (largest.deviation / largest.size < 2.5).all()
+
+
 @pytest.mark.parametrize("previous", [0, 1])
 def test_the_mixture_sticks_to_the_task_before_when_in_doubt(previous: int) -> None:
     """Two tasks of equal size and width, and a trajectory right between them."""
@@ -309,3 +329,197 @@ def test_features_of_a_trajectory_by_hand() -> None:
     assert found.features[0].tolist() == pytest.approx([2.5, np.log(3), 2, 0, 1, 0])
     assert found.returns.tolist() == [5.0]
     assert summarise([member], ["t"], returns=[9.0]).returns.tolist() == [9.0]
+
+
+def walked(steps: int, width: int, place: float, pay: float = 1.0) -> Trajectory:
+    """An attempt that saw `place` and a little more at every step, in each of `width` quantities."""
+    obs = place + np.arange(steps * width, dtype=float).reshape(steps, width)
+    ones = np.ones(steps)
+    return Trajectory("m", "t", "g", obs, ones, ones > 0, ones, ones, pay * ones, End.FINISHED, True)
+
+
+def test_summaries_of_attempts_of_different_shapes() -> None:
+    """Narrower observations leave zeros, a longer attempt is not worth more per step, an empty one is all zeros."""
+    members = [walked(2, 2, 0.0), walked(3, 1, 5.0, pay=-2.0), walked(0, 2, 9.0)]
+    found = summarise(members, ["a", "b", "a"], seeds=[4, 5, 6])
+    expected = [
+        [1.0, np.log(3), 1.0, 2.0, 1.0, 1.0],
+        [-2.0, np.log(4), 6.0, 0.0, np.sqrt(2 / 3), 0.0],
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+    ]
+    np.testing.assert_allclose(found.features, expected)
+    assert found.tasks.tolist() == ["a", "b", "a"]
+    assert found.returns.tolist() == [2.0, -6.0, 0.0]
+    assert found.lengths.tolist() == [2, 3, 0]
+    assert found.seeds.tolist() == [4, 5, 6]
+    assert len(found) == 3
+    given = summarise(members, ["a", "b", "a"], returns=[10.0, 6.0, 3.0])
+    assert given.features[:, 0].tolist() == [5.0, 2.0, 3.0]
+    assert given.seeds.tolist() == [0, 0, 0]
+    bare = summarise(members, ["a", "b", "a"], features=False)
+    assert bare.features.shape == (3, 0)
+    assert bare.returns.tolist() == [2.0, -6.0, 0.0]
+    assert summarise([], []).features.shape == (0, 2)
+
+
+def test_a_selection_is_of_every_column() -> None:
+    whole = summaries([1, 2, 3], tasks=["a", "b", "c"], lengths=[4, 5, 6], seeds=[7, 8, 9])
+    part = selected(whole, np.array([True, False, True]))
+    assert part.features.tolist() == [[1], [3]]
+    assert part.tasks.tolist() == ["a", "c"]
+    assert [part.returns.tolist(), part.lengths.tolist(), part.seeds.tolist()] == [[1, 3], [4, 6], [7, 9]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_quantile_groups_are_bounded_by_numpys_percentiles(count: int, seed: int) -> None:
+    values = np.random.default_rng(seed).integers(0, 12, size=15).astype(float)
+    edges = [np.percentile(values, 100 * k / count) for k in range(1, count)]
+    expected = [sum(value > edge for edge in edges) for value in values]
+    assert make_grouping("difficulty", count)(summaries(values.tolist())).tolist() == expected
+    by_length = summaries([0.0] * 15, lengths=(values + 1).astype(int).tolist())
+    assert make_grouping("length", count)(by_length).tolist() == expected
+
+
+def test_without_a_number_there_are_four_quantiles() -> None:
+    values = summaries([1, 2, 3, 4, 5, 6, 7, 8])
+    for strategy in ("difficulty", "length"):
+        assert make_grouping(strategy, None).count == make_grouping(strategy).count == 4
+    assert make_grouping("difficulty", None)(values).tolist() == make_grouping("difficulty", 4)(values).tolist()
+
+
+def test_what_each_strategy_is_called_and_looks_at() -> None:
+    """Only strategies that cluster need features; groups are named after the strategy, tasks by their own names."""
+    for name in STRATEGIES:
+        grouping = make_grouping(name)
+        assert grouping.name == name
+        assert grouping.uses_features == (name not in ("task", "difficulty", "length"))
+        if name != "task":
+            assert grouping.label(3) == f"{name}-3"
+
+
+@pytest.mark.parametrize("strategy", sorted(set(STRATEGIES) - {"hierarchical"}))
+def test_most_strategies_have_one_level(strategy: str) -> None:
+    points, _ = blobs(0, 2)
+    attempts = summaries(list(range(24)), features=points, tasks=["a", "b"] * 12)
+    (only,) = make_grouping(strategy, 2).levels(attempts)
+    assert only.tolist() == make_grouping(strategy, 2)(attempts).tolist()
+
+
+def test_the_number_of_groups_the_window_and_the_seed_reach_each_strategy() -> None:
+    made: dict[str, Any] = {name: make_grouping(name, 3, history_window=77, seed=5) for name in STRATEGIES}
+    assert [made[name].count for name in ("difficulty", "length", "auto", "adaptive")] == [3] * 4
+    assert made["hierarchical"].clusters.count == 3
+    assert made["auto"].seed == made["adaptive"].seed == made["hierarchical"].clusters.seed == 5
+    assert made["adaptive"].history.maxlen == 77
+    assert made["dirichlet"].mixture.keep == pytest.approx(1 - 1 / 77)
+    usual: dict[str, Any] = {name: make_grouping(name) for name in STRATEGIES}
+    assert usual["adaptive"].history.maxlen == 1000
+    assert usual["dirichlet"].mixture.keep == pytest.approx(1 - 1 / 1000)
+    assert (usual["auto"].count, usual["adaptive"].count, usual["auto"].seed) == (4, 4, 0)
+    assert make_grouping("auto", 1)(summaries([0.0, 9.0])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("count", [2, None])
+@pytest.mark.parametrize("strategy", ["auto", "adaptive", "hierarchical"])
+def test_every_clustering_of_a_strategy_has_its_seed(
+    strategy: str, count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+
+    def noted(function: Any) -> Any:
+        return lambda *args, seed=0, **kwargs: (seeds.append(seed), function(*args, seed=seed, **kwargs))[1]
+
+    for name in ("kmeans", "choose_count"):
+        monkeypatch.setattr(strategies, name, noted(getattr(strategies, name)))
+    grouping, points = make_grouping(strategy, count, seed=11), blobs(0, 2)[0]
+    for _ in range(2):
+        grouping(summaries([0] * 24, features=points))
+    assert set(seeds) == {11}
+
+
+def test_tasks_inside_a_hierarchy_are_clustered_apart() -> None:
+    """Two tasks whose attempts lie in the same two places: clusters of one are never those of the other."""
+    features = [[0.0], [0.1], [9.0], [9.1]] * 2
+    tasks, seeds = ["x"] * 4 + ["y"] * 4, [1, 2, 1, 1, 1, 1, 2, 2]
+    by_task, by_cluster, by_start = make_grouping("hierarchical", 2).levels(
+        summaries([0] * 8, tasks=tasks, features=features, seeds=seeds)
+    )
+    assert by_task.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert partition(by_cluster) == {frozenset(pair) for pair in ((0, 1), (2, 3), (4, 5), (6, 7))}
+    assert partition(by_start) == {frozenset(part) for part in ((0,), (1,), (2, 3), (4, 5), (6, 7))}
+
+
+def test_adaptive_groups_remember_no_more_than_their_window() -> None:
+    grouping = Adaptive(2, window=6)
+    grouping.update(np.array([[float(n)] for n in range(5)]))
+    grouping.update(np.array([[50.0], [51.0], [52.0]]))
+    assert np.array(grouping.history)[:, 0].tolist() == [2.0, 3.0, 4.0, 50.0, 51.0, 52.0]
+    again = Adaptive(2, window=6)
+    again.load_state_dict(grouping.state_dict())
+    again.update(np.array([[53.0]]))
+    assert np.array(again.history)[:, 0].tolist() == [3.0, 4.0, 50.0, 51.0, 52.0, 53.0]
+    assert len(grouping.history) == 6  # the state was a copy
+
+
+def test_adaptive_centres_are_kept_in_the_units_of_the_features() -> None:
+    """Means of the points of each group, in a column of its own scale, and in one that does not vary."""
+    grouping = Adaptive(2)
+    points = np.array([[0.0, 7.0, 100.0], [2.0, 7.0, 300.0], [10.0, 7.0, 5000.0], [12.0, 7.0, 5200.0]])
+    assert grouping.update(points).tolist() == [0, 0, 1, 1]
+    assert grouping.centres is not None
+    np.testing.assert_allclose(grouping.centres, [[1.0, 7.0, 200.0], [11.0, 7.0, 5100.0]])
+    assert grouping.update(np.zeros((0, 3))).tolist() == []
+    assert len(grouping.history) == 4
+
+
+@pytest.mark.parametrize("strategy", ["auto", "adaptive"])
+def test_a_column_counts_by_how_it_divides_the_attempts_and_not_by_its_units(strategy: str) -> None:
+    """The first column tells two kinds apart; the second is large and even; the others are rounding errors of 1e9."""
+    kinds = np.array([0, 1, 1, 0, 1, 0, 0, 1])
+    even = np.array([0, 1, 2, 3, 4, 5, 6, 7]) * 1e4
+    noise = 1e9 + np.array([0, 0, 0, 0, 1, 1, 1, 1]) * 1.2e-7
+    assert noise[0] != noise[-1]
+    points = np.stack([kinds * 0.01, even, noise, noise, -noise], axis=1)
+    grouping = make_grouping(strategy, 2)
+    for _ in range(2):
+        assert grouping(summaries([0] * 8, features=points)).tolist() == kinds.tolist()
+
+
+@pytest.mark.parametrize(("share", "order"), [(0.8, [1, 0]), (0.9, [1, 0]), (0.7, [0, 1])])
+def test_drifted_centres_stay_unless_fresh_ones_are_a_fifth_better(
+    share: float, order: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fresh clusters with that share of the inertia of those that drifted; the old ones were numbered downwards."""
+    points = np.array([[0.0], [1.0], [9.0], [10.0]])
+    fresh = Clusters(np.array([[0.5], [9.5]]), np.array([0, 0, 1, 1]), share * 10.0)
+    drifted = Clusters(np.array([[9.5], [0.5]]), np.array([1, 1, 0, 0]), 10.0)
+    monkeypatch.setattr(strategies, "kmeans", lambda *args, start=None, **kwargs: fresh if start is None else drifted)
+    monkeypatch.setattr(strategies, "_numbered_like", lambda centres, old: centres)
+    found = Adaptive(2)._follow(points, np.array([[9.0], [1.0]]))
+    assert found.tolist() == np.array([[0.5], [9.5]])[order].tolist()
+
+
+def test_fresh_centres_take_the_numbers_of_the_nearest_old_ones_and_newcomers_come_last() -> None:
+    old = np.array([[0.0], [10.0], [20.0]])
+    assert _numbered_like(np.array([[19.0], [1.0], [9.0]]), old)[:, 0].tolist() == [1.0, 9.0, 19.0]
+    assert _numbered_like(np.array([[-50.0], [11.0], [1.0], [21.0]]), old)[:, 0].tolist() == [1.0, 11.0, 21.0, -50.0]
+    # fewer than before: those that are left keep their order
+    assert _numbered_like(np.array([[21.0], [1.0]]), old)[:, 0].tolist() == [1.0, 21.0]
+    # the closest pair of all is matched first, whatever its row
+    assert _numbered_like(np.array([[6.0], [10.0]]), np.array([[11.0], [0.0]]))[:, 0].tolist() == [10.0, 6.0]
+    # and no centre is matched twice
+    assert _numbered_like(np.array([[1.0], [2.0]]), np.array([[0.0], [90.0]]))[:, 0].tolist() == [1.0, 2.0]
+
+
+def test_a_task_is_numbered_in_the_order_of_appearance_and_its_saved_state_is_a_copy() -> None:
+    grouping = make_grouping("task")
+    grouping(summaries([0, 0], tasks=["z", "a"]))
+    state = grouping.state_dict()
+    grouping(summaries([0], tasks=["m"]))
+    assert state == {"numbers": {"z": 0, "a": 1}}
+    assert [grouping.label(number) for number in range(3)] == ["z", "a", "m"]
+    other = make_grouping("task")
+    other.load_state_dict(state)
+    other(summaries([0], tasks=["q"]))
+    assert state == {"numbers": {"z": 0, "a": 1}}

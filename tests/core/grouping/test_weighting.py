@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def test_the_scale_of_raw_weights_does_not_matter(rows: list[tuple[float, float]
 
 @pytest.mark.parametrize("method", ["performance", "adaptive"])
 def test_a_rule_goes_on_where_its_state_was_saved(method: str) -> None:
-    batches = [sizes([10, 20], [0.1 * n, 0.5], high=0.2 * n) for n in range(1, 7)]
+    batches = [sizes([10, 20], [0.1 * n, 0.5], high=2.0 - 0.2 * n) for n in range(1, 7)]
     whole, first, second = (make_weighting(method) for _ in range(3))
     expected = [whole(batch).tolist() for batch in batches]
     found = [first(batch).tolist() for batch in batches[:3]]
@@ -141,7 +142,113 @@ def test_groups_may_be_missing_from_a_batch() -> None:
     assert rule(alone).tolist() == [1.0]
 
 
+@pytest.mark.parametrize("method", ["performance", "adaptive"])
+def test_a_task_that_appears_later_counts_like_its_equals(method: str) -> None:
+    rule = make_weighting(method)
+    for _ in range(10):
+        rule(sizes([10, 10], [0.5, 0.5]))
+    assert rule(sizes([10, 10, 10], [0.5, 0.5, 0.5])).tolist() == pytest.approx([1, 1, 1])
+
+
+class Plain:
+    """Both rules that remember, in dictionaries and loops: the formulas of their documentation."""
+
+    def __init__(self, method: str, temperature: float, floor: float) -> None:
+        self.method, self.temperature, self.floor = method, temperature, floor
+        self.range: dict[int, tuple[float, float]] = {}
+        self.memory: dict[int, float] = {}
+
+    def __call__(self, batch: GroupSizes) -> list[float]:
+        raw = {}
+        for name, mean, low, high in zip(batch.groups, batch.mean, batch.lowest, batch.highest, strict=True):
+            worst, best = self.range.get(name, (low, high))
+            self.range[name] = worst, best = min(worst, low), max(best, high)
+            standing = (mean - worst) / (best - worst) if best > worst else 0.0
+            if self.method == "performance":
+                raw[name] = self.memory.get(name, 1.0) * math.exp(-standing / self.temperature)
+            else:
+                self.memory[name] = 0.8 * self.memory.get(name, standing) + 0.2 * standing
+                raw[name] = math.exp(-5 * self.memory[name] / self.temperature)
+        total, count = sum(raw.values()), len(raw)
+        share = {name: (1 - self.floor) * value / total + self.floor / count for name, value in raw.items()}
+        if self.method == "performance":
+            self.memory |= {name: value * count for name, value in share.items()}
+        steps = float(batch.size.sum())
+        return [share[name] * steps / size for name, size in zip(batch.groups, batch.size, strict=True)]
+
+
+@pytest.mark.parametrize(("temperature", "floor"), [(1.0, 0.1), (0.5, 0.0), (3.0, 0.4), (1.0, 1.0)])
+@pytest.mark.parametrize("method", ["performance", "adaptive"])
+def test_rules_that_remember_are_their_formulas_batch_after_batch(
+    method: str, temperature: float, floor: float
+) -> None:
+    """Groups come and go, and their best and worst returns stay remembered."""
+    rng = np.random.default_rng(0)
+    rule, plain = make_weighting(method, temperature=temperature, floor=floor), Plain(method, temperature, floor)
+    for _ in range(8):
+        names = np.sort(rng.choice(6, size=rng.integers(1, 5), replace=False))
+        size = rng.integers(1, 50, len(names)).astype(float)
+        lowest, mean, highest = np.sort(rng.normal(size=(3, len(names))) * 10, axis=0)
+        lowest[0] = highest[0] = mean[0]  # a group whose returns do not vary beside others whose do
+        batch = GroupSizes(names, size, mean, lowest, highest)
+        assert rule(batch).tolist() == pytest.approx(plain(batch))
+
+
+@pytest.mark.parametrize("method", ["performance", "adaptive"])
+def test_temperature_and_floor_are_1_and_a_tenth_unless_told(method: str) -> None:
+    batch = sizes([10, 30], [0.2, 0.7])
+    assert make_weighting(method)(batch).tolist() == make_weighting(method, temperature=1.0, floor=0.1)(batch).tolist()
+
+
+@pytest.mark.parametrize("method", ["performance", "adaptive"])
+def test_a_saved_state_does_not_change_when_the_rule_goes_on(method: str) -> None:
+    rule, other = make_weighting(method), make_weighting(method)
+    rule(sizes([1, 1], [0.1, 0.9]))
+    state = rule.state_dict()
+    other.load_state_dict(state)
+    before = repr(state)
+    for used in (rule, other):
+        used(sizes([1, 1], [0.1, 0.9], low=-5.0, high=5.0))
+    assert repr(state) == before
+
+
+def test_two_rules_do_not_share_what_they_remember() -> None:
+    first, second = make_weighting("performance"), make_weighting("performance")
+    first(sizes([1, 1], [0.0, 1.0], low=-9.0, high=9.0))
+    fresh = make_weighting("performance")(sizes([1, 1], [0.0, 1.0]))
+    assert second(sizes([1, 1], [0.0, 1.0])).tolist() == fresh.tolist()
+
+
+def test_a_group_smaller_than_one_step_counts_like_one_step() -> None:
+    """Sizes may be fractions, where the loss averages within attempts first; 1 / n stops growing at 1."""
+    batch = sizes([0.5, 4.0], [0.5, 0.5])
+    assert make_weighting("balanced")(batch).tolist() == pytest.approx([3.0, 0.75])
+    for method in ("performance", "adaptive"):
+        assert make_weighting(method)(batch).tolist() == pytest.approx([3.0, 0.75])
+    assert normalised(np.zeros(2), np.ones(2)).tolist() == [1.0, 1.0]
+    assert normalised(np.array([1.0, 3.0]), np.array([3.0, 1.0])).tolist() == pytest.approx([2 / 3, 2.0])
+
+
+def test_rules_without_memory_have_no_state_and_give_the_same_twice() -> None:
+    for method in ("none", "balanced", "inv_sqrt_steps"):
+        rule, batch = make_weighting(method), sizes([9, 16], [0.1, 0.9])
+        assert rule(batch).tolist() == rule(batch).tolist()
+        assert rule.state_dict() == {}
+
+
+@pytest.mark.parametrize("floor", [0.0, 1.0])
+def test_a_floor_at_either_end_is_allowed(floor: float) -> None:
+    weights = make_weighting("performance", floor=floor)(sizes([1, 1], [0, 1]))
+    assert (weights[0] == pytest.approx(weights[1])) == (floor == 1.0)
+
+
 def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="a return is inf"):
+        group_sizes(np.array([0, 1]), np.ones(2), np.array([1.0, np.inf]))
+    with pytest.raises(ValueError, match=r"floor is -0\.1"):
+        make_weighting("performance", floor=-0.1)
+    with pytest.raises(ValueError, match="temperature is -1"):
+        make_weighting("adaptive", temperature=-1)
     with pytest.raises(ValueError, match="a return is nan"):
         group_sizes(np.array([0]), np.array([1.0]), np.array([np.nan]))
     with pytest.raises(ValueError, match="temperature is 0"):
