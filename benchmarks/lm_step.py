@@ -253,13 +253,12 @@ class Ours:
         rollout = Completions(self.engine, language.tokenizer, sampling(cfg), SAMPLES, cfg.run.seed)
         rollout.collect = self.clock.timed("generate", rollout.collect)  # type: ignore[method-assign]
         self.source = LanguageSource(
-            cfg,
+            cfg, self.policy, self.engine,
             tasks=NumberedTasks(lambda number: Task(f"letters/{number}", question(number, language.tokenizer), number)),
             rollout=rollout,
             reward=per_attempt(lambda task, attempt: vowels(attempt.meta["text"])),
             collate=rows_of_tokens,
-        )
-        self.source.engine = self.engine
+        )  # fmt: skip
         keep_freed_memory()  # as every run does
         self.learner = Learner(self.policy, cfg)
         self.source.publish(self.policy)

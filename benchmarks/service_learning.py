@@ -37,7 +37,7 @@ REQUEST = {
 def one(folder: Path, seed: int) -> dict[str, Any]:
     config = folder / f"{seed}.json"
     request = TrainRequest.model_validate({**REQUEST, "seed": seed})
-    write_settings(request, f"seed-{seed}", folder, config, folder / f"{seed}.prompts.jsonl")
+    write_settings(request, None, f"seed-{seed}", folder, config, folder / f"{seed}.prompts.jsonl")
     path = create_run(load_config(config))
     tests = [e.data["metrics"]["eval/reward_mean"] for e in execute(path, product.build) if e.type == "eval"]
     rows = read_groups(max((path / "groups").glob("*.parquet")))

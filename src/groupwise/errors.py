@@ -15,6 +15,8 @@
 A failed attempt inside a running group is not an exception but a value: `types.Failed`.
 """
 
+LONGEST = 1200  # characters of a message
+
 
 class GroupwiseError(Exception):
     """An expected failure: what happened, the value and the limit, and what to do about it."""
@@ -23,9 +25,8 @@ class GroupwiseError(Exception):
 
     def __init__(self, message: str, *, hint: str = "", field: str = "") -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.field = field
+        # Messages quote what they were given, and a hostile file can make that as long as it likes.
+        self.message, self.hint, self.field = map(_shortened, (message, hint, field))
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
@@ -33,6 +34,10 @@ class GroupwiseError(Exception):
     def as_dict(self) -> dict[str, dict[str, str]]:
         """The one error shape: `{"error": {"code", "message", "hint", "field"}}`."""
         return {"error": {"code": self.code, "message": self.message, "hint": self.hint, "field": self.field}}
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 400]} … {text[-397:]}"
 
 
 class ConfigError(GroupwiseError, ValueError):

@@ -4,7 +4,7 @@ A product is declared in a light module: its name, its settings and their defaul
 another, which may import torch and is imported only when a run asks for it:
 
     prepare(cfg) -> cfg                      pin what might change later, before the run folder exists
-    check(cfg)                               refuse settings that no run can be made of; required
+    check(cfg)                               refuse settings that no run can be made of; may return notes; required
     open_run(run_dir, cfg, *, learning)      -> cfg; use what the run keeps in its own folder
     build(cfg) -> Parts                      policy, source of batches and evaluation; required
     report_sections(run_dir, cfg)            -> HTML sections that the product adds to a run's report
@@ -139,10 +139,10 @@ class Product:
     language_model: bool = False
     warm_start: str = ""
 
-    def check(self, cfg: TrainingConfig) -> None:
-        """Refuse settings that no run can be made of, here or at all. It writes nothing."""
+    def check(self, cfg: TrainingConfig) -> tuple[str, ...]:
+        """Refuse settings that no run can be made of, here or at all; return what else to know. It writes nothing."""
         check_fits(cfg)
-        self._module().check(cfg)
+        return tuple(self._module().check(cfg) or ())
 
     def prepare(self, cfg: TrainingConfig) -> TrainingConfig:
         """Pin what might change later, such as the model to start from. Called before there is a run folder."""

@@ -57,12 +57,20 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong, where, and what to do: data about one attempt, not a crash of the run."""
+    """What went wrong, where, and what to do: data about one attempt, not a crash of the run.
+
+    `traceback` is that of user code which raised, from its own first frame on.
+    """
 
     where: str
     code: str
     message: str
     hint: str = ""
+    traceback: str = ""
+
+
+# In place of a version of the policy: a search's distribution drew the token, or it was shown and nobody drew it.
+SEARCHED, SHOWN = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,8 @@ class Trajectory:
     `terminated` is the environment's own end; an attempt cut by a limit is not terminated, and
     `last_obs` is then what the policy would have seen next. `action_mask` [T, K] tells which actions were
     allowed, where the environment forbids some. Of an attempt in words, `meta` holds `prompt`, `text` and
-    `tokens` (each as a reader sees it), and of a conversation also `messages`, the whole of it.
+    `tokens` (each as a reader sees it), `text` also split into `reasoning` (what was thought) and `content`
+    (what was said), and of a conversation also `messages`, the whole of it.
     """
 
     id: str
@@ -154,9 +163,10 @@ class ScoredGroup:
 class GroupRecord:
     """One attempt as it is kept in `groups/<step>.parquet`: one row.
 
-    `text` is what the attempt said and `prompt` what it answered, where there are words: `meta["text"]` and
-    `meta["prompt"]` of its trajectory. `tokens` are its single tokens in words (`meta["tokens"]`), `acted` says which
-    of them are the policy's own, and `token_advantages` and `token_logps` what each was worth and how likely it was.
+    `text` is what the attempt said, `reasoning` what it thought and `prompt` what it answered, where there are words:
+    `meta["content"]`, `meta["reasoning"]` and `meta["prompt"]` of its trajectory. `tokens` are its single tokens in
+    words (`meta["tokens"]`), `acted` says which of them are the policy's own, and `token_advantages` and `token_logps`
+    what each was worth and how likely it was.
     """
 
     group_id: str
@@ -177,18 +187,20 @@ class GroupRecord:
     acted: tuple[bool, ...] = ()
     token_advantages: tuple[float, ...] = ()
     token_logps: tuple[float, ...] = ()
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What is wrong, with its numbers, and what to try, with the setting's name."""
+    """What is wrong, with its numbers, and what to try, with the setting's name; `traceback` if user code raised."""
 
     code: str
     message: str
     remedy: str
+    traceback: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "traceback" or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +212,11 @@ class Batch:
     neither skipped groups nor micro-batches can change the size of a step; `total_rows` and `total_tokens`
     count what there was before idle rows were left out (0: nothing was). `keep` narrows the tokens the
     policy's loss acts on (cut-off attempts, say) without touching the denominator.
+
+    `versions` [B, T] is for samplers that compute other log-probabilities than the policy does with the same weights:
+    on tokens of the learner's own version (or `SHOWN`) the ratio is taken against the learner's log-probabilities
+    before its first change, which the learner may keep in `old_logp`. Without versions, and on all other tokens, it is
+    taken against `behavior_logp`.
     """
 
     # Column t of every tensor is about the action at t; the shift of language models is already done.
@@ -212,6 +229,8 @@ class Batch:
     total_rows: int = 0
     total_tokens: int = 0
     keep: Tensor | None = None
+    versions: Tensor | None = None
+    old_logp: Tensor | None = None
     weight_group: Tensor | None = None
     weights: Tensor | None = None
     reference_logp: Tensor | None = None
@@ -241,8 +260,8 @@ class Batch:
 
 
 TENSOR_FIELDS = (
-    "mask", "behavior_logp", "advantages", "keep", "weight_group", "weights", "reference_logp", "returns",
-    "values",
+    "mask", "behavior_logp", "advantages", "keep", "versions", "old_logp", "weight_group", "weights",
+    "reference_logp", "returns", "values",
 )  # fmt: skip
 
 
@@ -264,6 +283,7 @@ class Sample:
     expected: str
     total: float
     correct: bool | None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +395,8 @@ class Source(Protocol):
     """Where batches come from: rollout → score → advantages → tensors, in step or ahead of the learner.
 
     `publish` hands over the policy as it is now; who samples elsewhere must copy it. `state_dict` holds all
-    that is needed to deliver the same batches again from here: groups in flight are made anew.
+    that is needed to deliver the same batches again from here: groups in flight are made anew. A source may have a
+    method `take_hints` that returns hints which did not come with a batch, each once.
     """
 
     def next(self) -> Batch: ...

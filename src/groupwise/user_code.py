@@ -1,13 +1,33 @@
-"""Code that the user names in the settings: a module (also from the current folder) or a file. It is trusted."""
+"""Code that the user names in the settings: a module (also from the current folder) or a file. It is trusted.
+
+When it raises, `traceback_of` says where in it.
+"""
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 from groupwise.errors import GroupwiseError
+
+PACKAGE = Path(__file__).parent
+LONGEST_TRACEBACK = 4000  # characters
+
+
+def traceback_of(error: BaseException) -> str:
+    """The error's traceback from the user's own code on; frames of this package that only called it are left out."""
+    while isinstance(error, GroupwiseError) and error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [Path(frame.filename).is_relative_to(PACKAGE) for frame in frames]
+    begin = ours.index(False) if False in ours else 0
+    # Formatted as a summary, which says "repeated 990 more times" of a recursion.
+    shown = traceback.StackSummary.from_list(frames[begin:]).format()
+    text = "".join([*shown, *traceback.format_exception_only(error)]).rstrip()
+    return text if len(text) <= LONGEST_TRACEBACK else f"…{text[-LONGEST_TRACEBACK:]}"
 
 
 def load_module(place: str, refuse: Callable[[str], Exception]) -> ModuleType:

@@ -18,6 +18,8 @@ COMMENT = "#comment"
 XML_ENCODING = re.compile(rb"<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
 # Bytes parsed at a time: events are handed out in between, so a large file needs no large list.
 CHUNK = 1 << 16
+# Bytes of one tag, comment or word. expat reads an unfinished one again with every chunk: time grows with the square.
+LONGEST_TAG = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,11 @@ def xml_events(content: bytes | str, limits: ReadLimits = USUAL) -> Iterator[Xml
             parser.Parse(raw[at : at + CHUNK], False)
             yield from events
             events.clear()
+            if at + CHUNK - max(parser.CurrentByteIndex, 0) > LONGEST_TAG:
+                where = f"line {parser.CurrentLineNumber}, column {parser.CurrentColumnNumber + 1}"
+                raise ConfigError(
+                    f"not valid XML: a tag or comment is longer than {LONGEST_TAG >> 20} MiB (at {where})"
+                )
         parser.Parse(b"", True)
         yield from events
     except expat.ExpatError as error:

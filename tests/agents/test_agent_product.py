@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.agents import agent_product
@@ -18,7 +19,7 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
-from groupwise.types import End, Event, Task
+from groupwise.types import End, Event, Failed, Failure, Group, Sample, Score, ScoredGroup, Task, Trajectory
 
 FILE = """
 from groupwise.agents.environments.contract import Observation, Transition
@@ -88,6 +89,35 @@ def test_scores_of_conversations_teach(tmp_path: Path, estimator: str) -> None:
     assert "reward/part/letters" in [e for e in events if e.type == "step"][-1].data["metrics"]
 
 
+class Listeners(Letters):
+    """An environment without any grade of its own."""
+
+    def make(self) -> Letters:
+        return Listeners()
+
+    async def step(self, reply: Reply) -> Transition:
+        return Transition((), end=End.FINISHED)
+
+
+def test_an_environment_without_a_grade_calls_no_answer_right_or_wrong(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def always(turns):\n    return 1.0\n")
+    cfg = config(tmp_path, reward_name=f"python:{tmp_path}/mine.py:always", num_episodes=1, tasks_per_step=1)
+    evaluation = next(event.data for event in run(cfg, scenarios=Listeners()) if event.type == "eval")
+    assert evaluation["metrics"]["eval/reward_mean"] == 1.0
+    assert not {"eval/accuracy", "eval/check_mean"} & set(evaluation["metrics"])
+    assert {shown["correct"] for shown in evaluation["samples"]} == {None}
+
+
+def test_an_untrained_tiny_model_holds_conversations_of_six_turns(tmp_path: Path) -> None:
+    """Its replies run on until they are truncated, and the user answers them all the same."""
+    scenarios = [{"topic": "refund", "context": f"Order {number} is delayed"} for number in range(10)]
+    usual = {"max_new_tokens": 64, "num_generations": 4, "tasks_per_step": 1, "num_episodes": 1, "eval_steps": 1}
+    events = run(config(tmp_path, **usual), scenarios=ConversationEnvironment(scenarios, max_turns=6))
+    turns = [event.data["metrics"]["eval/turns_mean"] for event in events if event.type == "eval"]
+    assert len(turns) == 2
+    assert all(3 < mean <= 6 for mean in turns)
+
+
 def test_a_reward_of_the_settings_takes_the_place_of_the_environments_own(tmp_path: Path) -> None:
     reward = {"reward_name": "customer_service", "reward_options": {"normalization_method": "pareto"}}
     cfg = config(tmp_path, **reward, num_episodes=1, tasks_per_step=1, eval_steps=1, eval_episodes=2)
@@ -95,7 +125,8 @@ def test_a_reward_of_the_settings_takes_the_place_of_the_environments_own(tmp_pa
     step, evaluation = ([e for e in events if e.type == kind][-1].data["metrics"] for kind in ("step", "eval"))
     assert {"reward/part/empathy", "reward/part/average"} <= set(step)
     assert "reward/part/environment" not in step
-    assert "eval/accuracy" not in evaluation
+    # What the environment itself says stands beside it, under its own name.
+    assert 0 <= evaluation["eval/check_mean"] != evaluation["eval/reward_mean"]
     with pytest.raises(ConfigError, match="Did you mean 'sales'"):
         agent_product.check(config(tmp_path, environment="orders", reward_name="sale"))
 
@@ -162,3 +193,47 @@ class RunsOut(Letters):
 def test_scenarios_that_run_out_are_named_with_the_remedy(tmp_path: Path, scenarios: Any, said: str) -> None:
     with pytest.raises(ContractError, match=said):
         run(config(tmp_path, num_episodes=1, eval_steps=1), scenarios=scenarios)
+
+
+def test_the_limits_of_a_conversation_are_those_of_the_settings(tmp_path: Path) -> None:
+    cfg = config(tmp_path, max_conversation_turns=3, conversations_in_flight=5, turn_timeout=7.0)
+    found = agent_product.limits(cfg)
+    assert (found.turns, found.in_flight, found.seconds) == (3, 5, 7.0)
+
+
+@pytest.mark.parametrize(("steps", "shared", "told"), [(25, True, 1), (25, False, 0), (0, True, 0)])
+def test_a_run_that_is_judged_on_its_only_scenario_says_so(tmp_path: Path, steps: int, shared: bool, told: int) -> None:
+    scenarios = Letters()
+    scenarios.shared = shared  # type: ignore[attr-defined]
+    assert len(agent_product.notes(config(tmp_path, eval_steps=steps), scenarios)) == told
+    assert agent_product.notes(config(tmp_path), Letters()) == ()
+
+
+def conversation(reward: float = 0.0, **meta: Any) -> Trajectory:
+    ids, none = np.arange(3), np.zeros(3)
+    said = {"prompt": "p" * 3000, "content": "c" * 3000, "reasoning": "r" * 3000, **meta}
+    return Trajectory("g0/m0", "t/0", "g0", ids, ids, ids > 0, none, ids, np.array([0.0, 0.0, reward]), End.FINISHED,
+                      meta=said, terminated=True)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attempt", "graded"),
+    [(conversation(), False), (conversation(0.5), True), (conversation(-1.0), True),
+     (conversation(parts={"polite": 0.0}), True), (conversation(parts={}), False)],
+)  # fmt: skip
+def test_an_environment_has_graded_a_conversation_if_it_gave_any_reward_or_part(
+    attempt: Trajectory, graded: bool
+) -> None:
+    assert agent_product._graded(attempt) is graded
+
+
+def test_a_shown_conversation_is_cut_and_marked_by_its_check() -> None:
+    group = Group("g0", Task("t/0", {"answer": 7}, 0), (conversation(),))
+    rewarded = ScoredGroup(group, (Score(1.0),))
+    shown = agent_product._sample(rewarded, ScoredGroup(group, (Score(0.0),)))
+    assert shown == Sample("p" * 2000, "c" * 2000, "7", 1.0, False, "r" * 2000)
+    unchecked = agent_product._sample(rewarded, None)
+    assert unchecked is not None
+    assert unchecked.correct is None
+    failed = ScoredGroup(group, (Failed(Failure("reward", "x", "y")),))
+    assert agent_product._sample(failed, rewarded) is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from groupwise.agents import warm_start
 from groupwise.config import TrainingConfig
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.folder import create_run
+from groupwise.training.learner import Learner
 from groupwise.training.session import execute
 
 LANGUAGE = {
@@ -49,10 +52,31 @@ def build_with_spread(cfg: TrainingConfig) -> Any:
 
 
 def test_after_an_update_the_engine_samples_from_the_new_weights(settings: Callable[..., TrainingConfig]) -> None:
-    """Stale weights show as ratios other than 1 on the first step of the next update."""
+    """Stale weights show as a gap between what the sampler and what the learner says."""
     events = execute(create_run(settings(num_episodes=4, learning_rate=0.02)), build_with_spread)
-    ratios = [e.data["metrics"]["policy/ratio_max"] for e in events if e.type == "step"]
-    assert ratios == pytest.approx([1.0] * 4, abs=1e-3)
+    steps = [e.data["metrics"] for e in events if e.type == "step"]
+    assert [step["sampler/ratio_gap_max"] for step in steps] == pytest.approx([0.0] * 4, abs=1e-3)
+    assert [step["policy/ratio_max"] for step in steps] == [1.0] * 4
+
+
+@pytest.mark.parametrize("half", [{"dtype": "bfloat16"}, {"bf16": True}])
+@pytest.mark.parametrize("course", [{}, {"num_epochs": 2, "per_device_train_batch_size": 3}])
+def test_in_half_precision_gspo_clips_nothing_at_the_first_step(
+    settings: Callable[..., TrainingConfig], half: dict[str, Any], course: dict[str, Any]
+) -> None:
+    """Engine and learner differ by more than the paper's clip. At this learning rate no weight moves in any step."""
+    cfg = settings(loss_type="gspo", clip_ratio=3e-4, clip_ratio_high=4e-4, learning_rate=1e-15, **half, **course)
+    parts = build_with_spread(cfg)
+    parts.source.publish(parts.policy)
+    batch = parts.source.next()
+    learner = Learner(parts.policy, cfg)
+    recorded = Learner(copy.deepcopy(parts.policy), cfg).update(replace(batch, versions=None))
+    metrics = learner.update(batch)
+    parts.source.close()
+    assert recorded["policy/clip_low"] + recorded["policy/clip_high"] > 0.1
+    assert (metrics["policy/clip_low"], metrics["policy/clip_high"]) == (0.0, 0.0)
+    assert metrics["sampler/ratio_gap"] > 1e-3
+    assert metrics["sampler/corrected_gap"] < 0.1 * metrics["sampler/ratio_gap"]
 
 
 @pytest.mark.parametrize(

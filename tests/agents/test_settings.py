@@ -13,6 +13,7 @@ from groupwise.config import TrainingConfig
 from groupwise.config.sections import SETTINGS
 from groupwise.errors import ConfigError
 from groupwise.language.engine import SamplingParams
+from groupwise.products import product_of
 
 
 def test_the_guides_call() -> None:
@@ -61,4 +62,13 @@ def test_it_becomes_sampling_params_and_settings_of_a_run() -> None:
 def test_settings_of_the_same_name_have_the_same_meaning_and_kind() -> None:
     shared = set(AgentConfig.model_fields) & set(SETTINGS)
     assert set(SAMPLING) < shared
-    assert len(shared) == 12
+    assert len(shared) == 15
+
+
+@pytest.mark.parametrize(("product", "task"), [("language", "addition"), ("agent", "orders"), ("warm-start", "orders")])
+def test_a_tool_format_that_nobody_knows_is_refused_before_a_run(product: str, task: str) -> None:
+    cfg = TrainingConfig.from_dict(
+        {"product": product, "environment": task, "model_name": "tiny", "tool_format": "smoke signals"}
+    )
+    with pytest.raises(ConfigError, match="there is no tool-call format 'smoke signals'; there are action, apertus"):
+        product_of(cfg).check(cfg)

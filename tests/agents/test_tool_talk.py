@@ -97,7 +97,7 @@ def conversation(frame: Frame, box: Toolbox, asked: str, said: list[str]) -> tup
         new = frame.tokenizer.encode(f"{text}<|end|>", add_special_tokens=False)
         ids, own = [*ids, *new], [*own, *[True] * len(new)]
         reply = read_reply(text, frame.form, turn)
-        results = asyncio.run(box.run(reply.calls, reply.broken))
+        results = asyncio.run(box.run(reply.tool_calls, reply.broken))
         new = frame.following([result.as_message() for result in results], ended=True) if results else []
         ids, own = [*ids, *new], [*own, *[False] * len(new)]
     return torch.tensor(ids), torch.tensor(own)
@@ -310,7 +310,7 @@ def test_the_example_file_works() -> None:
 @convert {"amount": 10, "source": "USD"}
 @time_in {"hours_from_utc": 20}"""
     reply = read_reply(text, Frame(load_model("tiny").tokenizer).form, 0)
-    told = [result.content for result in asyncio.run(box.run(reply.calls, reply.broken))]
+    told = [result.content for result in asyncio.run(box.run(reply.tool_calls, reply.broken))]
     assert told == [
         "-20.0",
         "error: only numbers, + - * / and brackets are allowed",

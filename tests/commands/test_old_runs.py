@@ -39,7 +39,11 @@ def test_an_old_run_is_shown(run: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_old_run_is_resumed_to_the_numbers_it_would_have_had(run: Path) -> None:
-    """The numbers were recorded with the version that made the runs. Another processor may round differently."""
+    """The numbers of control and language were recorded with the version that made the runs.
+
+    Those of the designer were recorded anew whenever designs came to be evaluated differently. Another processor may
+    round differently.
+    """
     assert call("resume", run.name, "--set", "training.num_episodes=4", "--quiet") == 0
     found: dict[str, dict[str, Any]] = {"step": {}, "eval": {}}
     for event in read_events(run / "events.jsonl"):

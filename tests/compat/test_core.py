@@ -153,6 +153,14 @@ def test_a_row_without_response_tokens_has_no_token_rewards_to_read() -> None:
     assert found.tolist() == [[1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]]
 
 
+def test_rewards_1_and_0_are_worth_a_half_root_of_2_with_the_sample_deviation() -> None:
+    found = compute_grpo_advantages(group_rewards=[1, 0], std_type="sample")
+    assert found.tolist() == pytest.approx([0.7071, -0.7071], abs=1e-4)
+    rewards, mask, one = torch.tensor([1.0, 0.0]), torch.tensor([[0, 1], [1, 1]]), torch.tensor([5, 5])
+    batch = compute_grpo_advantages(rewards, mask, one, std_type="sample")
+    assert batch.flatten().tolist() == pytest.approx([0.0, 0.7071, -0.7071, -0.7071], abs=1e-4)
+
+
 def test_compute_grpo_loss_is_the_policy_gradient_of_the_response_tokens() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)

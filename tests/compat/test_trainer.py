@@ -112,14 +112,51 @@ def test_the_kl_term_needs_and_uses_a_reference(tmp_path: Path) -> None:
         await trainer.training_step(groups)
         result = trainer.compute_enhanced_grpo_loss(groups, beta=1.0)
         plain = trainer.compute_grpo_loss(groups)
+        policy = trainer._parts.policy
+        batch = trainer._compared(groups)
+        with torch.no_grad():
+            entropy = policy.evaluate(batch.inputs).entropy[batch.mask].mean()
         trainer.close()
-        return {"kl": result["policy_reference_kl"], "gap": result["total_loss"] - plain["total_loss"]}
+        assert "loss_kl" not in plain
+        return {**result, "plain": plain["loss_policy"], "entropy": entropy}
 
-    found = asyncio.run(losses(use_reference_model=True))
-    assert found["kl"] > 0
-    assert found["gap"] > 0
+    found = asyncio.run(losses(use_reference_model=True, loss_type="bnpo"))
+    assert found["loss_policy"].requires_grad
+    number = {name: float(term.detach()) for name, term in found.items()}
+    assert number["policy_reference_kl"] > 0
+    assert number["policy_entropy"] == pytest.approx(number["entropy"]), "a mean over tokens, not a sum"
+    assert number["loss_kl"] == pytest.approx(number["policy_reference_kl"], rel=1e-4), "bnpo divides by tokens too"
+    assert number["loss_policy"] == pytest.approx(number["plain"]), "the KL is a term of its own"
+    assert number["total_loss"] == pytest.approx(number["loss_policy"] + number["loss_kl"])
     with pytest.raises(ConfigError, match="needs a reference model"):
         asyncio.run(losses())
+
+
+def test_advantages_from_elsewhere_make_a_loss_and_an_update(tmp_path: Path) -> None:
+    async def updates() -> None:
+        trainer = GRPOTrainer(SomeAgent(), Letters(), count_a, settings(tmp_path))
+        await trainer.initialize()
+        (group,) = await trainer.generate_trajectories(["a"])
+        good = [1.0, -1.0, 0.5, -0.5, 0.0, 0.0]
+        loss = trainer._compute_group_policy_loss(group, good)
+        loss.backward()
+        model = trainer.agent.language.model
+        pushed = torch.cat([p.grad.flatten().clone() for p in model.parameters() if p.grad is not None])
+        model.zero_grad()
+        # The opposite advantages push the other way: the loss is linear in them on the first pass.
+        trainer._compute_group_policy_loss(group.group, [-advantage for advantage in good]).backward()
+        back = torch.cat([p.grad.flatten().clone() for p in model.parameters() if p.grad is not None])
+        assert pushed.abs().sum() > 0
+        assert torch.allclose(pushed, -back, atol=1e-6)
+        model.zero_grad()
+        before = weights(trainer)
+        assert isinstance(await trainer._update_policy(group.group.members, good), float)
+        assert not torch.equal(before, weights(trainer))
+        with pytest.raises(ConfigError, match="6 attempts but 2 advantages"):
+            await trainer._update_policy(group, [1.0, -1.0])
+        trainer.close()
+
+    asyncio.run(updates())
 
 
 def test_an_engine_that_was_told_nothing_notices_what_was_learned(tmp_path: Path) -> None:

@@ -37,6 +37,14 @@ def test_every_estimator_learns(small_config: Configure, estimator: str) -> None
     assert steps[-1]["reward/mean"] > 2.5 * steps[0]["reward/mean"]
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_a_sampler_differs_from_the_learner_only_in_another_precision(small_config: Configure, half: bool) -> None:
+    first = metrics_of(small_config(**{**LEARNS, "num_episodes": 1}, bf16=half))[0]
+    assert ("sampler/ratio_gap" in first) == half
+    if half:
+        assert 1e-4 < first["sampler/ratio_gap"] < 0.05
+
+
 def test_the_critic_learns_to_explain_the_returns(small_config: Configure) -> None:
     steps = metrics_of(small_config(**LEARNS, estimator="gae", value_clip=None, critic_learning_rate=0.02))
     assert steps[-1]["value/explained_variance"] > max(0.3, steps[0]["value/explained_variance"])

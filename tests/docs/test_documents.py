@@ -22,7 +22,8 @@ from groupwise.designer.problem import ACTIONS
 from groupwise.programs.problems.user_problems import problem_of
 from groupwise.rewards.registry import ADDED, KNOWN
 from groupwise.sandbox import available
-from groupwise.workflows.requirements import schema
+from groupwise.workflows.feasibility import contradictions
+from groupwise.workflows.requirements import parse_requirements, schema
 from groupwise.workflows.scoring.measures import GROUPS
 
 ROOT = Path(__file__).parents[2]
@@ -86,8 +87,10 @@ def test_the_python_of_the_page_on_workflows_runs(
 
 
 def test_the_requirements_of_the_page_on_workflows_are_read() -> None:
-    (block,) = blocks(ROOT / "docs" / "workflows.md", "yaml")
-    jsonschema.validate(yaml.safe_load(block), schema())
+    first, extended = map(yaml.safe_load, blocks(ROOT / "docs" / "workflows.md", "yaml"))
+    jsonschema.validate(first, schema())
+    jsonschema.validate(extended, schema())
+    assert contradictions(parse_requirements(extended)) == []
 
 
 def test_the_python_of_the_page_on_the_sandbox_runs() -> None:

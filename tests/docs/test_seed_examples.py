@@ -33,8 +33,9 @@ from groupwise.compat import (
     create_neural_reward_function,
     train,
 )
-from groupwise.rewards.function import as_reward, attempt_of
+from groupwise.rewards.function import attempt_of
 from groupwise.rewards.scoring import score_groups
+from groupwise.rewards.signatures import as_reward
 from groupwise.types import Event, Group, Message, Task
 
 RUDE = [{"role": "user", "content": "Where is my order?"}, {"role": "assistant", "content": "No idea."}]
@@ -185,6 +186,9 @@ def test_the_best_practices_of_the_migration_guide() -> None:
             MultiObjectiveRewardFunction(weight=0.3),  # Heuristic components
         ]
     )
+    with pytest.raises(AssertionError, match="OPENAI_API_KEY is not set"):  # no key, and no fallback was chosen
+        totals(reward, RUDE, KIND)
+    reward.components["ruler_general"] = RulerRewardFunction(weight=0.4, fallback_enabled=True)
     rude, kind = totals(reward, RUDE, KIND)
     assert rude.total < kind.total
     assert {"ruler_general", "neural", "multi_objective"} <= set(kind.parts)

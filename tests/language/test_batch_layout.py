@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,8 +14,17 @@ import torch
 from torch import Tensor
 from transformers import BloomConfig, BloomForCausalLM
 
+from groupwise.errors import ContractError
 from groupwise.language.adapters import Lora, add_adapter, without_adapter
-from groupwise.language.batch_layout import can_share, lay_out, share_prompts
+from groupwise.language.batch_layout import (
+    BatchLayout,
+    SharedPrompts,
+    can_share,
+    close_up,
+    lay_out,
+    reads_rightly,
+    share_prompts,
+)
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.policy import LanguagePolicy
 from groupwise.types import Tensors
@@ -206,3 +216,192 @@ def test_rows_that_only_begin_alike_share_their_beginning() -> None:
     policy._shares_prompts = False
     for one, other in zip(found, values_and_gradients(policy, inputs), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def scattered(seed: int, rows: int = 4, width: int = 7) -> dict[str, Tensor]:
+    """Rows with gaps anywhere, filled with a number that is not a token, and actions anywhere but first."""
+    generator = torch.Generator().manual_seed(seed)
+    there = torch.rand(rows, width, generator=generator) < (0.2, 0.5, 0.8)[seed % 3]
+    ids = torch.randint(1, 50, (rows, width), generator=generator).masked_fill(~there, -100)
+    first = there & (there.cumsum(1) == 1)
+    action = (torch.rand(rows, width, generator=generator) < 0.6) & there & ~first
+    return {"input_ids": ids, "attention_mask": there.long(), "action_mask": action.long()}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_action_is_found_behind_the_tokens_before_it(seed: int) -> None:
+    inputs = scattered(seed)
+    layout = lay_out(inputs)
+    wanted = []
+    for row, there in enumerate(inputs["attention_mask"].tolist()):
+        kept = [column for column, is_text in enumerate(there) if is_text]
+        for place, column in enumerate(kept):
+            if inputs["action_mask"][row, column]:
+                tokens = inputs["input_ids"][row, kept].tolist()
+                wanted.append((row, place - 1, tokens[place], column, tokens[:place]))
+    found = [
+        (row, before, token, column, layout.ids[row, : before + 1].tolist())
+        for row, before, token, column in zip(
+            layout.rows.tolist(), layout.before.tolist(), layout.tokens.tolist(), layout.columns.tolist(), strict=True
+        )
+    ]
+    assert found == wanted
+    assert layout.ids.shape == (4, max((place + 1 for _, place, *_ in wanted), default=1))
+    assert layout.ids.min() >= 0, "padding becomes token 0, which every model has"
+    numbers = torch.arange(1.0, len(wanted) + 1)
+    spread = torch.zeros(4, 7)
+    for number, (row, _, _, column, _) in zip(numbers, wanted, strict=True):
+        spread[row, column] = number
+    assert torch.equal(layout.spread(numbers), spread)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_closed_rows_are_as_wide_as_the_longest(seed: int) -> None:
+    inputs = scattered(seed)
+    ids, columns = close_up(inputs["input_ids"], inputs["attention_mask"])
+    lengths = inputs["attention_mask"].sum(1).tolist()
+    assert ids.shape == columns.shape == (4, max(1, *lengths))
+    for row, length in enumerate(lengths):
+        kept = inputs["attention_mask"][row].nonzero()[:, 0]
+        assert torch.equal(columns[row, :length], kept)
+        assert torch.equal(ids[row, :length], inputs["input_ids"][row, kept])
+        assert ids[row, length:].eq(0).all()
+    assert close_up(torch.full((2, 3), -100), torch.zeros(2, 3))[0].tolist() == [[0], [0]]
+
+
+def test_a_row_whose_first_token_is_an_action_is_named() -> None:
+    ones = torch.ones(3, 4, dtype=torch.long)
+    action = torch.tensor([[0, 1, 1, 1], [0, 0, 0, 1], [0, 1, 1, 0]])
+    lay_out({"input_ids": ones, "attention_mask": ones, "action_mask": action})
+    with pytest.raises(ContractError, match="row 2 begins with an action"):
+        # Padding in front does not count.
+        there = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [0, 1, 1, 1]])
+        lay_out({"input_ids": ones, "attention_mask": there, "action_mask": action})
+    with pytest.raises(ContractError, match="marks padding"):
+        there = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]])
+        lay_out({"input_ids": ones, "attention_mask": there, "action_mask": action})
+
+
+def related(seed: int) -> BatchLayout:
+    """Rows that continue a few prompts of several lengths, which may begin alike; some rows have no action."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def number(most: int) -> int:
+        return int(torch.randint(most, (), generator=generator))
+
+    def tokens(count: int) -> list[int]:
+        return torch.randint(0, 3, (count,), generator=generator).tolist()
+
+    beginning = tokens(number(5))
+    prompts = [[*beginning, *tokens(1 + number(5))] for _ in range(1 + number(3))]
+    rows = [(prompts[number(len(prompts))], tokens(1 + number(4))) for _ in range(1 + number(6))]
+    width = max(len(prompt) + len(answer) for prompt, answer in rows)
+    ids, action = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.bool)
+    for row, (prompt, answer) in enumerate(rows):
+        ids[row, : len(prompt) + len(answer)] = torch.tensor([*prompt, *answer])
+        action[row, len(prompt) : len(prompt) + len(answer)] = row == 0 or number(5) > 0
+    return lay_out({"input_ids": ids, "attention_mask": torch.ones_like(ids), "action_mask": action})
+
+
+def starts_and_lasts(layout: BatchLayout) -> tuple[list[int], list[int]]:
+    """The places whose predictions are wanted first and last in each row."""
+    places = [layout.before[layout.rows == row].tolist() or [0] for row in range(len(layout.ids))]
+    return [min(p) for p in places], [max(p) for p in places]
+
+
+def costs(layout: BatchLayout) -> tuple[float, float]:
+    """The tokens to read with every distinct prompt once, and with the common beginning once; ∞ if there is none."""
+    rows = layout.ids.tolist()
+    starts, lasts = starts_and_lasts(layout)
+    rest = max(last - start for start, last in zip(starts, lasts, strict=True)) + 1
+    prompts = {tuple(row[:start]) for row, start in zip(rows, starts, strict=True)}
+    common = 0
+    while common < min(starts) and len({row[common] for row in rows}) == 1:
+        common += 1
+    apart = len(prompts) * max(starts) + len(rows) * rest if max(starts) else math.inf
+    return apart, common + len(rows) * (layout.ids.shape[1] - common) if common else math.inf
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_shared_prompts_contain_every_token_before_an_action_and_cost_the_least(seed: int) -> None:
+    layout = related(seed)
+    cheapest = min(costs(layout))
+    for most in (math.inf, cheapest):
+        shared = share_prompts(layout, most)
+        if cheapest == math.inf:
+            assert shared is None
+            return
+        assert shared is not None
+        assert shared.tokens == shared.prompts.numel() + shared.rests.numel() == cheapest
+        place = shared.place()
+        for row, before in zip(layout.rows.tolist(), layout.before.tolist(), strict=True):
+            group, start = int(shared.group[row]), int(shared.start[row])
+            assert place[group].tolist() == list(range(start - place.shape[1], start))
+            prompt = shared.prompts[group, place[group] >= 0].tolist()
+            rest = shared.rests[row, : before - start + 1].tolist()
+            assert [*prompt, *rest] == layout.ids[row, : before + 1].tolist()
+    assert share_prompts(layout, cheapest - 1) is None
+
+
+@pytest.mark.parametrize(("prompt", "pays"), [(2, False), (3, True), (4, True)])
+def test_sharing_pays_from_fifteen_in_a_hundred_tokens(prompt: int, pays: bool) -> None:
+    """Two rows of ten with a common prompt, which is saved once: three of twenty are enough."""
+    rows = torch.arange(2).repeat_interleave(10 - prompt)
+    before = torch.arange(prompt, 10).repeat(2)
+    ids = torch.arange(20).view(2, 10)
+    ids[1, :prompt] = ids[0, :prompt]
+    layout = BatchLayout(ids, rows, before, torch.zeros_like(rows), before + 1, (2, 11))
+    assert (share_prompts(layout) is not None) == pays
+
+
+def test_a_reader_of_prompts_is_tried_on_ragged_and_on_common_ones() -> None:
+    decoder, tried = make_model("llama").base_model, []
+
+    def rightly(shared: SharedPrompts) -> Tensor:
+        tried.append(shared)
+        return shared.hidden(decoder)
+
+    assert reads_rightly(decoder, rightly)
+    assert tried[0].group.bincount().tolist() in ([1, 2], [2, 1])
+    assert (tried[0].place() < 0).any()
+    assert reads_rightly(decoder.bfloat16(), lambda shared: shared.hidden(decoder))
+
+
+def swapped(shared: SharedPrompts) -> SharedPrompts:
+    return SharedPrompts(shared.prompts, shared.rests, 1 - shared.group, shared.start)
+
+
+def moved(shared: SharedPrompts) -> SharedPrompts:
+    return SharedPrompts(shared.prompts, shared.rests, shared.group, shared.start + 1)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda decoder, shared: 1.01 * shared.hidden(decoder),
+        lambda decoder, shared: decoder(input_ids=shared.rests).last_hidden_state,
+        lambda decoder, shared: swapped(shared).hidden(decoder),
+        lambda decoder, shared: moved(shared).hidden(decoder),
+    ],
+    ids=["a little off", "without prompts", "with others' prompts", "at other positions"],
+)
+def test_a_reader_that_gives_other_states_is_not_used(read: Callable[[Any, SharedPrompts], Tensor]) -> None:
+    decoder = make_model("llama").base_model
+    assert not reads_rightly(decoder, lambda shared: read(decoder, shared))
+
+
+@pytest.mark.parametrize("error", [AttributeError, TypeError, ValueError, RuntimeError])
+def test_a_reader_that_cannot_take_the_cache_is_not_used(error: type[Exception]) -> None:
+    def fail(shared: SharedPrompts) -> Tensor:
+        raise error("another kind of cache")
+
+    assert not reads_rightly(make_model("llama").base_model, fail)
+
+
+def test_a_common_beginning_ends_at_the_first_token_that_differs() -> None:
+    inputs = groups(lengths=(24,) * 6, members=1)
+    inputs["input_ids"][:, :18] = inputs["input_ids"][:1, :18]
+    inputs["input_ids"][:, 5] = torch.arange(1, 7)
+    shared = share_prompts(lay_out(inputs), math.inf)
+    assert shared is not None
+    assert shared.prompts.shape == (1, 5)

@@ -7,8 +7,10 @@ import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 from torch import nn
@@ -26,9 +28,11 @@ from transformers import (
 )
 
 from groupwise.errors import ConfigError, MissingExtra
-from groupwise.language import model_lookup
-from groupwise.language.adapters import Lora
-from groupwise.language.loading import LanguageModel, load_model, save_model
+from groupwise.language import loading, model_lookup
+from groupwise.language.adapters import Lora, without_adapter
+from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.loading import LanguageModel, load_model, merged, prepare, save_model
+from groupwise.language.model_files import REST
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import character_tokenizer
 
@@ -241,6 +245,14 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(saved: Callable[
     larger.add_tokens(["<more>", "<and more>"])
     with pytest.raises(ConfigError, match="do not belong together: 106 tokens, but 104 rows of embeddings"):
         load_model(str(saved(tokenizer=larger)))
+    # As many tokens as rows, but with a gap in their numbers.
+    folder = saved(name="gap")
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["model"]["vocab"]["a"] = 150
+    file.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="do not belong together: 151 tokens, but 104 rows of embeddings"):
+        load_model(str(folder))
 
 
 def test_a_tokenizer_without_pad_token_pads_with_its_end_token(
@@ -280,10 +292,10 @@ def test_a_gpu_that_is_not_there_is_not_used_silently() -> None:
 
 
 def test_targets_that_no_layer_has_are_answered_with_those_it_has() -> None:
-    with pytest.raises(ConfigError, match="no layer named wq") as caught:
-        load_model("tiny", lora=Lora(targets=("wq",)))
+    with pytest.raises(ConfigError, match="wq.* not found in the base model") as caught:
+        load_model("tiny", lora=Lora(options={"target_modules": ["wq"]}))
     assert "q_proj" in caught.value.hint
-    model = load_model("tiny", lora=Lora(targets=("q_proj", "v_proj"))).model
+    model = load_model("tiny", lora=Lora(options={"target_modules": ["q_proj", "v_proj"]})).model
     assert sum(isinstance(m, nn.ModuleDict) and bool(m) for n, m in model.named_modules() if n.endswith("lora_A")) == 8
 
 
@@ -295,3 +307,337 @@ def test_transformers_shows_no_bars_of_its_own(
     folder = save_model(load_model("tiny"), tmp_path / "model")
     load_model(str(folder))
     assert capfd.readouterr().err == ""
+
+
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "dora": {"use_dora": True, "target_modules": ("q_proj", "v_proj")},
+    "rslora with patterns": {"use_rslora": True, "rank_pattern": ("q_proj=8",), "alpha_pattern": ("v_proj=3",)},
+    "whole modules": {"modules_to_save": ("lm_head", "norm")},
+    "biases": {"bias": "all", "lora_bias": True, "target_modules": ("q_proj", "v_proj")},
+    "gaussian": {"init_lora_weights": "gaussian", "target_modules": r".*\.(q|up)_proj"},
+    "some layers": {"layers_to_transform": (1,), "target_modules": ("q_proj", "up_proj")},
+    "some tokens": {"trainable_token_indices": (3, 5)},
+}
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_every_kind_of_adapter_is_sampled_saved_loaded_and_merged_alike(
+    kind: str, saved: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, ids = str(saved()), torch.arange(3, 15)[None]
+    plain = load_model(folder).model
+    language = load_model(folder, lora=Lora(rank=4, options=ADAPTERS[kind]), seed=5)
+    with torch.no_grad():
+        for parameter in language.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+        wanted = language.model(ids).logits
+        assert not torch.allclose(wanted, plain(ids).logits, atol=1e-3)
+        alone = load_model(str(save_model(language, tmp_path / "adapter", merged=False))).model
+        whole = load_model(str(save_model(language, tmp_path / "merged"))).model
+        for twin in (alone, whole):
+            assert torch.allclose(twin(ids).logits, wanted, atol=1e-5)
+        if kind != "biases":
+            assert torch.allclose(without_adapter(language.model)(ids).logits, plain(ids).logits, atol=1e-6)
+    prompt = ids[0].tolist()
+    for copy_weights in (True, False):
+        engine = Engine(language.model, eos=(), copy_weights=copy_weights)
+        result = engine.generate([(prompt, 0)], SamplingParams(max_new_tokens=6))[0]
+        with torch.no_grad():
+            logits = language.model(torch.tensor([prompt + result.ids.tolist()])).logits[0, len(prompt) - 1 : -1]
+        expected = logits.log_softmax(-1).gather(1, torch.from_numpy(result.ids)[:, None])[:, 0]
+        assert torch.allclose(expected, torch.from_numpy(result.logp), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"use_dorra": True}, "use_dorra, which is not a setting"),
+        ({"r": 3}, "sets r, which is the setting language.lora_rank"),
+        ({"bias": "some"}, "PEFT .*bias"),
+        ({"lora_bias": True, "init_lora_weights": "gaussian"}, "PEFT refuses .* lora_bias=True is only supported with"),
+        ({"init_lora_weights": "pissa"}, "'pissa' changes the frozen weights"),
+        ({"megatron_core": "os"}, "megatron_core, which is not a setting"),
+    ],
+)
+def test_an_adapter_that_cannot_be_is_refused_with_the_reason(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_model("tiny", lora=Lora(options=options))
+
+
+def test_dropout_of_an_adapter_acts_only_while_it_learns() -> None:
+    language = load_model("tiny", lora=Lora(rank=4, options={"lora_dropout": 0.5}))
+    policy = LanguagePolicy(language.model)
+    with torch.no_grad():
+        for parameter in policy.actor_parameters():
+            parameter.normal_(0, 0.3)
+    ids = torch.arange(3, 15)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "action_mask": ids > 5}
+    with torch.no_grad():
+        assert torch.equal(policy.evaluate(inputs).logp, policy.evaluate(inputs).logp)
+    assert not torch.equal(policy.evaluate(inputs).logp, policy.evaluate(inputs).logp)
+    assert not any(module.training for module in language.model.modules())
+
+
+def test_a_model_whose_biases_are_trained_is_not_its_own_reference() -> None:
+    language = load_model("tiny", lora=Lora(rank=2, options={"bias": "all"}))
+    with pytest.raises(ConfigError, match="cannot be its own reference"):
+        LanguagePolicy(language.model, reference=True)
+    given = LanguagePolicy(load_model("tiny").model)
+    assert LanguagePolicy(language.model, reference=given).reference is given, "another model may be"
+
+
+@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+def test_an_adapter_learns_over_quantised_weights(bits: Any, saved: Callable[..., Path], tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    language = load_model(str(saved()), quantization=bits, lora=Lora(rank=4))
+    policy, ids = LanguagePolicy(language.model), torch.arange(3, 15)[None]
+    optimiser = torch.optim.Adam(policy.actor_parameters(), 1e-2)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "action_mask": ids > 5}
+    found = []
+    for _ in range(3):
+        loss = -policy.evaluate(inputs).logp.sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        found.append(float(loss.detach()))
+    assert found[0] > found[1] > found[2]
+    prompt = ids[0].tolist()
+    result = Engine(language.model, eos=()).generate([(prompt, 0)], SamplingParams(max_new_tokens=5))[0]
+    with torch.no_grad():
+        logits = language.model(torch.tensor([prompt + result.ids.tolist()])).logits[0, len(prompt) - 1 : -1]
+    expected = logits.float().log_softmax(-1).gather(1, torch.from_numpy(result.ids)[:, None])[:, 0]
+    assert torch.allclose(expected, torch.from_numpy(result.logp), atol=1e-3)
+    save_model(language, tmp_path / "adapter", merged=False)
+    with pytest.raises(ConfigError, match="cannot be merged into quantised weights"):
+        save_model(language, tmp_path / "merged")
+
+
+def test_an_adapter_is_merged_for_good_and_a_plain_model_stays_itself() -> None:
+    plain, adapted = load_model("tiny"), shaken(load_model("tiny", lora=Lora(rank=2)))
+    assert merged(plain) is plain
+    wanted = adapted.model(IDS).logits
+    whole = merged(adapted)
+    assert (whole.name, whole.tokenizer) == (adapted.name, adapted.tokenizer)
+    assert not hasattr(whole.model, "peft_config")
+    torch.testing.assert_close(whole.model(IDS).logits, wanted, rtol=1e-3, atol=1e-3)
+    assert (wanted - plain.model(IDS).logits).abs().max() > 0.01
+
+
+def test_a_model_is_prepared_once_and_moved_only_where_it_is_wanted() -> None:
+    language = load_model("tiny", lora=Lora(rank=2), seed=4)
+    again = prepare(language, device="cpu", lora=Lora(rank=8), seed=5)
+    assert again.model is language.model, "an adapter is there already"
+    fresh = LanguageModel(load_model("tiny").model.train(), TOKENIZER, "mine")
+    assert not prepare(fresh, device=None).model.training
+    assert prepare(LanguageModel(nn.Linear(2, 2), None, "x"), device="meta").model.weight.is_meta
+    seeds = [prepare(load_model("tiny"), device=None, lora=Lora(rank=2), seed=seed).model for seed in (4, 5)]
+    name = next(name for name, _ in seeds[0].named_parameters() if "lora_A" in name)
+    assert torch.equal(seeds[0].get_parameter(name), language.model.get_parameter(name))
+    assert not torch.equal(seeds[0].get_parameter(name), seeds[1].get_parameter(name))
+
+
+def test_the_tiny_model_has_the_type_that_is_wanted_and_is_never_quantised(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_model("tiny@3", dtype=torch.bfloat16).model
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    assert model.name_or_path == model.config.name_or_path == "tiny@3"
+    monkeypatch.setattr(loading, "_quantization", lambda *_: object())
+    with pytest.raises(ConfigError, match="the tiny model cannot be quantised"):
+        load_model("tiny", quantization="8bit", lora=Lora())
+
+
+def test_a_model_is_saved_into_new_and_existing_folders(tmp_path: Path) -> None:
+    language = load_model("tiny", lora=Lora(rank=2))
+    for merged_too in (True, False):
+        folder = tmp_path / "new" / str(merged_too)
+        assert save_model(language, str(folder), merged=merged_too) == folder
+        assert (folder / "tokenizer.json").is_file()
+        assert (folder / "adapter_model.safetensors").is_file() != merged_too
+        save_model(language, folder, merged=merged_too)
+
+
+def test_of_a_model_on_the_hub_only_what_is_read_is_downloaded(
+    saved: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, asked = saved(), []
+
+    def download(name: str, allow_patterns: list[str]) -> str:
+        asked.append((name, sorted(allow_patterns)))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    language = load_model(model_lookup.ModelLocation("some/model", source="some/model"))
+    assert asked == [("some/model", sorted((*REST, "model.safetensors.index.json", "model*.safetensors")))]
+    assert torch.equal(language.model(IDS).logits, load_model(str(folder)).model(IDS).logits)
+
+
+class PanicException(BaseException):
+    """What a library written in Rust raises, by its name."""
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "hint"),
+    [
+        (ConfigError("no", hint="Do."), "it fails: no", "Do."),
+        (OSError("gone\nfor ever"), "it fails: gone", ""),
+        (ValueError("  odd"), "it fails: odd", ""),
+        (KeyError("a"), "it fails: KeyError: 'a'", ""),
+        (RuntimeError(""), "it fails: RuntimeError: RuntimeError", ""),
+        (OSError("trust_remote_code"), "it fails: it needs Python code of its own (auto_map), which is never run", ""),
+        (TypeError("x" * 1000), "it fails: TypeError: " + "x" * 389, ""),
+        (PanicException("rust"), "it fails: PanicException: rust", ""),
+    ],
+)  # fmt: skip
+def test_whatever_a_library_raises_becomes_one_sentence(error: BaseException, message: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused, loading._refusals("it fails"):
+        raise error
+    assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize("error", [MissingExtra("install it"), KeyboardInterrupt(), SystemExit(2)])
+def test_a_missing_library_and_the_wish_to_stop_are_not_the_folders_fault(error: BaseException) -> None:
+    with pytest.raises(type(error)) as passed, loading._refusals("it fails"):
+        raise error
+    assert passed.value is error
+
+
+def test_texts_are_padded_on_the_right_whatever_the_tokenizer_was_saved_with(saved: Callable[..., Path]) -> None:
+    left = character_tokenizer()
+    left.padding_side = "left"
+    assert load_model(str(saved(tokenizer=left))).tokenizer.padding_side == "right"
+
+
+@pytest.mark.parametrize(
+    ("files", "generic"),
+    [
+        ({"tokenizer.json": "{}", "tokenizer_config.json": '{"tokenizer_class": "PreTrainedTokenizerFast"}'}, True),
+        ({"tokenizer.json": "{}", "tokenizer_config.json": '{"tokenizer_class": "TokenizersBackend"}'}, True),
+        ({"tokenizer.json": "{}", "tokenizer_config.json": '{"tokenizer_class": "LlamaTokenizer"}'}, False),
+        ({"tokenizer.json": "{}", "tokenizer_config.json": "{}"}, False),
+        ({"tokenizer_config.json": '{"tokenizer_class": "PreTrainedTokenizerFast"}'}, False),
+        ({"tokenizer.json": "{}"}, False),
+    ],
+)
+def test_a_tokenizer_of_its_family_is_left_to_the_family(files: dict[str, str], generic: bool, tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert loading._is_generic(tmp_path) == generic
+
+
+@pytest.mark.parametrize(("rows", "noticed"), [(104, False), (242, False), (243, True)])
+def test_many_more_embeddings_than_tokens_are_noticed(
+    rows: int, noticed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tenth more than the 104 tokens, and 128, are usual padding."""
+    model = LlamaForCausalLM(LlamaConfig(**{**SHAPE, "vocab_size": rows}))
+    with caplog.at_level(logging.WARNING):
+        loading._check_vocabulary("it", model, TOKENIZER)
+    assert ("'it' has 243 tokens, but its tokenizer only knows 104" in caplog.text) == noticed
+    assert bool(caplog.records) == noticed
+
+
+def test_a_models_own_number_for_padding_is_kept() -> None:
+    for own, wanted in ((None, TOKENIZER.pad_token_id), (7, 7)):
+        model = LlamaForCausalLM(LlamaConfig(**SHAPE, pad_token_id=own))
+        loading._ensure_pad("it", model, TOKENIZER)
+        assert model.config.pad_token_id == wanted
+
+
+def test_weights_that_do_not_fit_into_memory_in_the_wanted_type_are_refused(
+    saved: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(saved())
+    size = sum(p.numel() for p in load_model(folder).model.parameters())
+    monkeypatch.setattr("groupwise.language.model_files.memory_limit", lambda: 2 * size)
+    load_model(folder, dtype=torch.bfloat16)
+    with pytest.raises(ConfigError, match="cannot be used: the model needs .* of memory; this machine allows"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "arguments"),
+    [
+        ("8bit", {"load_in_8bit": True}),
+        (
+            "4bit",
+            {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.bfloat16},
+        ),
+        ({"load_in_4bit": True, "bnb_4bit_quant_type": "fp4"}, {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4"}),
+    ],
+)
+def test_quantisation_by_name_or_by_its_arguments(
+    wanted: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "find_spec", lambda name: object())
+    monkeypatch.setattr("transformers.BitsAndBytesConfig", dict)
+    assert loading._quantization(wanted, Lora(), torch.bfloat16) == arguments
+    assert loading._quantization(None, None, torch.bfloat16) is None
+    with pytest.raises(ConfigError, match="must be '8bit', '4bit' or a table of arguments, not '2bit'"):
+        loading._quantization("2bit", Lora(), torch.bfloat16)  # type: ignore[arg-type]
+
+
+class Quantised(nn.Linear):
+    """A layer of bitsandbytes, as far as we look at it."""
+
+    support_avx512bf16_for_cpu = True
+
+
+@pytest.mark.parametrize("quantized", [None, "4bit"])
+def test_weights_are_read_from_safetensors_without_code_and_quantised_ones_onto_their_device(
+    quantized: Any, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {}
+    missing: list[str] = []
+
+    class Auto:
+        @staticmethod
+        def from_pretrained(folder: str, **options: Any) -> Any:
+            asked.update(options, folder=folder)
+            return nn.Sequential(Quantised(2, 2)), {"missing_keys": missing}
+
+    def model() -> Any:
+        library = SimpleNamespace(AutoModelForCausalLM=Auto)
+        device = torch.device("cuda", 1)
+        return loading._model(library, "it", tmp_path, "config", torch.float16, quantized, device)
+
+    assert not model()[0].support_avx512bf16_for_cpu
+    placed = {"quantization_config": "4bit", "device_map": {"": "cuda:1"}} if quantized else {}
+    assert asked == {
+        "folder": str(tmp_path), "config": "config", "dtype": torch.float16, "output_loading_info": True,
+        "use_safetensors": True, "trust_remote_code": False, **placed,
+    }  # fmt: skip
+    missing += ["b", "a"]
+    with pytest.raises(ConfigError, match="the weights of 'it' are incomplete: 2 are missing, for example a"):
+        model()
+
+
+@pytest.mark.parametrize("quantized", [None, object()])
+def test_quantised_weights_are_not_moved_again(quantized: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    language = LanguageModel(nn.Linear(2, 2), None, "it")
+    monkeypatch.setattr(loading, "_quantization", lambda *_: quantized)
+    monkeypatch.setattr(loading, "_load", lambda *_: language)
+    loaded = load_model(model_lookup.ModelLocation("it"), device="meta", seed=3)
+    assert loaded.model.weight.is_meta == (quantized is None)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_progress_bars_are_as_they_were_afterwards(enabled: bool) -> None:
+    from transformers.utils import logging as bars
+
+    before = bars.is_progress_bar_enabled()
+    try:
+        bars.enable_progress_bar() if enabled else bars.disable_progress_bar()
+        with pytest.raises(KeyError), loading._quiet_bars():
+            assert not bars.is_progress_bar_enabled()
+            raise KeyError
+        assert bars.is_progress_bar_enabled() == enabled
+    finally:
+        bars.enable_progress_bar() if before else bars.disable_progress_bar()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda", 1)])
+def test_no_gpu_of_any_number_is_there(device: Any) -> None:
+    with pytest.raises(ConfigError, match="torch finds no GPU"):
+        loading._device(device)
+    assert loading._device("cpu") == torch.device("cpu")

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import transformers
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from groupwise.language.logprobs import LogitRule, logprobs_of_logits, token_logprobs
+from groupwise.language.logprobs import LogitRule, find_head, logits_of, logprobs_of_logits, token_logprobs
 
 RULES = {
     "plain": LogitRule(),
@@ -136,6 +137,17 @@ def test_half_precision_weights_get_half_precision_gradients() -> None:
         assert (ours.grad.float() - theirs.grad).norm() < 0.03 * theirs.grad.norm()
 
 
+def test_gradients_of_many_chunks_are_summed_in_single_precision() -> None:
+    """Sums of bfloat16 stop growing at 256: 1024 times 3/4 would be that."""
+    hidden = torch.ones(1024, 1, dtype=torch.bfloat16)
+    weight, bias = (torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True) for shape in ((4, 1), (4,)))
+    logp, _ = token_logprobs(hidden, weight, torch.zeros(1024, dtype=torch.long), bias=bias, chunk_bytes=16)
+    logp.sum().backward()
+    for parameter in (weight, bias):
+        assert parameter.grad is not None
+        assert parameter.grad.flatten().tolist() == [768, -256, -256, -256]
+
+
 class LargestTensor(TorchDispatchMode):
     """Watches every operation and remembers the largest result that was not as large as the weights."""
 
@@ -170,3 +182,108 @@ def test_given_logits_are_read_in_chunks_to_the_same_result() -> None:
     theirs = plainly(hidden, weight, None, tokens, LogitRule(temperature=0.7))
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(gradients(ours, [hidden, weight]), gradients(theirs, [hidden, weight]))
+
+
+def test_given_logits_are_widened_one_chunk_at_a_time() -> None:
+    largest = []
+    for vocabulary in (256, 4096):
+        logits = torch.randn(512, vocabulary).bfloat16()
+        with LargestTensor(apart_from=logits.numel()) as seen, torch.no_grad():
+            logp, _ = logprobs_of_logits(logits, torch.randint(vocabulary, (512,)), chunk_bytes=1 << 16)
+        assert logp.dtype == torch.float32
+        largest.append(seen.numbers)
+    assert largest == [1 << 14, 1 << 14]
+
+
+def test_without_a_wish_a_chunk_takes_32_mebibytes_on_a_cpu_and_at_least_one_token() -> None:
+    hidden, weight, tokens = torch.randn(2100, 2), torch.randn(8192, 2), torch.randint(8192, (2100,))
+    with LargestTensor(apart_from=weight.numel()) as seen:
+        plenty = token_logprobs(hidden, weight, tokens)
+    assert seen.numbers == (32 << 20) // 4
+    little = token_logprobs(hidden[:3], weight, tokens[:3], chunk_bytes=1)
+    torch.testing.assert_close([part[:3] for part in plenty], list(little))
+
+
+def test_rows_of_very_different_size_lose_no_digits() -> None:
+    """Each row is shifted by its own maximum: that of another row would leave it nothing."""
+    hidden, weight, _, tokens = (t.detach() for t in tensors(torch.float32))
+    hidden = torch.cat((hidden, torch.ones(TOKENS, 1)), 1)
+    hidden[::2, -1] = -1
+    weight = torch.cat((weight, torch.full((VOCABULARY, 1), 900.0)), 1)
+    ours = token_logprobs(hidden, weight, tokens, chunk_bytes=CHUNK)
+    theirs = plainly(hidden.double(), weight.double(), None, tokens, LogitRule())
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-3)
+
+
+def test_double_precision_stays_double_under_autocast() -> None:
+    hidden, weight, _, tokens = tensors(torch.float64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = token_logprobs(hidden, weight, tokens)
+    torch.testing.assert_close(ours, plainly(hidden, weight, None, tokens, LogitRule()), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("with_bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("name", RULES)
+def test_logits_are_scaled_and_capped_but_not_divided_by_the_temperature(name: str, with_bias: bool) -> None:
+    hidden, weight, bias, _ = (t.detach() for t in tensors(torch.float64))
+    wanted = (hidden @ weight.T + (bias if with_bias else 0)) * RULES[name].scale
+    cap = RULES[name].softcap
+    wanted = wanted if cap is None else cap * torch.tanh(wanted / cap)
+    torch.testing.assert_close(logits_of(hidden, weight, bias if with_bias else None, RULES[name]), wanted)
+    assert torch.equal(logits_of(hidden, weight), hidden @ weight.T)
+
+
+SHAPE = {
+    "vocab_size": 31, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "initializer_range": 0.3, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2,
+}  # fmt: skip
+MAMBA = {"mamba_d_ssm": 16, "mamba_n_heads": 2, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8}
+HEADS: dict[str, tuple[str, dict[str, Any], LogitRule]] = {
+    "plain": ("Llama", {}, LogitRule(0.7)),
+    "logit_scale": ("Cohere", {"logit_scale": 0.25}, LogitRule(0.7, 0.25)),
+    "lm_head_multiplier": ("FalconH1", {"lm_head_multiplier": 0.5, **MAMBA}, LogitRule(0.7, 0.5)),
+    "logits_scaling": ("Granite", {"logits_scaling": 4.0}, LogitRule(0.7, 0.25)),
+    "final_logit_softcapping": ("Gemma2", {"final_logit_softcapping": 2.0, "head_dim": 8}, LogitRule(0.7, 1.0, 2.0)),
+    "logits_soft_cap": ("RecurrentGemma", {"logits_soft_cap": 3.0, "lru_width": 16}, LogitRule(0.7, 1.0, 3.0)),
+    "no cap": ("Gemma2", {"final_logit_softcapping": None, "head_dim": 8}, LogitRule(0.7)),
+}
+
+
+def small(family: str, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SHAPE, **changes)
+    return getattr(transformers, f"{family}ForCausalLM")(config).eval()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_scale_and_cap_are_found_in_the_settings_of_every_family(name: str) -> None:
+    family, changes, wanted = HEADS[name]
+    head = find_head(small(family, **changes), 0.7)
+    assert head is not None
+    assert head.rule == wanted
+
+
+def test_a_head_is_read_at_temperature_1_unless_another_is_named() -> None:
+    head = find_head(small("Llama"))
+    assert head is not None
+    assert head.rule == LogitRule()
+
+
+class GrowingLinear(nn.Linear):
+    """At first an ordinary matrix; what it learns is beside it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+        self.more = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden) + self.more
+
+
+def test_a_head_that_only_begins_as_a_matrix_is_not_read_as_one() -> None:
+    model = small("Llama")
+    model.lm_head = GrowingLinear(16, 31)
+    assert find_head(model) is None
+    model.lm_head = nn.Linear(16, 31)
+    assert find_head(model) is not None

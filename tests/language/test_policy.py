@@ -29,7 +29,7 @@ from transformers import (
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.adapters import Lora, add_adapter
-from groupwise.language.policy import LanguagePolicy
+from groupwise.language.policy import LanguagePolicy, ValueHead
 from groupwise.training.learner import Learner
 from groupwise.types import Batch, Tensors
 
@@ -229,6 +229,11 @@ def test_the_reference_stays_where_it_was_while_the_policy_moves() -> None:
         assert policy.version == 1
 
 
+def test_an_untrained_policy_is_its_reference_at_any_temperature() -> None:
+    policy, inputs = LanguagePolicy(make("qwen2"), temperature=TEMPERATURE, reference=True), padded(rows())
+    assert torch.equal(policy.reference_logp(inputs), policy.evaluate(inputs).logp)
+
+
 def test_without_a_reference_there_is_none_to_ask() -> None:
     with pytest.raises(ContractError, match="has no reference"):
         LanguagePolicy(make("qwen2")).reference_logp(padded(rows()))
@@ -326,14 +331,41 @@ def test_a_foreign_state_is_refused() -> None:
 class OddScale(GPT2LMHeadModel):
     """Multiplies its logits by something no config names."""
 
+    factor = 1.5
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         seen = super().forward(*args, **kwargs)
-        seen.logits = 1.5 * seen.logits
+        seen.logits = self.factor * seen.logits
         return seen
 
 
 def odd_scale() -> Any:
     return OddScale(gpt2().config)
+
+
+def slightly_odd_scale() -> Any:
+    model = odd_scale()
+    model.factor = 1.01
+    return model
+
+
+class OddProjection(GPT2LMHeadModel):
+    """Projects once more between the decoder and the head."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.projection, self.lm_head = nn.Linear(WIDTH, 4), nn.Linear(4, VOCABULARY)
+
+    def forward(self, input_ids: Tensor | None = None, **_: Any) -> Any:
+        seen = self.transformer(input_ids=input_ids, output_hidden_states=True)
+        seen.logits = self.lm_head(self.projection(seen.last_hidden_state))
+        return seen
+
+
+def odd_projection() -> Any:
+    config = gpt2().config
+    config.tie_word_embeddings = False
+    return OddProjection(config)
 
 
 def odd_head() -> Any:
@@ -342,7 +374,7 @@ def odd_head() -> Any:
     return model
 
 
-@pytest.mark.parametrize("build", [odd_scale, odd_head])
+@pytest.mark.parametrize("build", [odd_scale, slightly_odd_scale, odd_head, odd_projection])
 def test_a_head_that_is_not_a_matrix_is_noticed_and_still_right(
     build: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -403,3 +435,118 @@ def test_inputs_that_cannot_be_meant_are_refused() -> None:
         LanguagePolicy(make("qwen2"), temperature=0)
     with pytest.raises(ContractError, match="no value head"):
         policy.values(inputs)
+
+
+def test_a_value_is_a_hidden_layer_a_relu_and_a_sum() -> None:
+    head = ValueHead(2, dropout=0.5).eval()
+    with torch.no_grad():
+        head.hidden.weight.copy_(torch.tensor([[1.0, 2.0], [-1.0, 0.0]]))
+        head.hidden.bias.copy_(torch.tensor([0.0, 0.5]))
+        head.out.weight.copy_(torch.tensor([[3.0, 10.0]]))
+        head.out.bias.fill_(0.25)
+    # relu(1·1 + 2·1) = 3 and relu(−1 + 0.5) = 0; relu(−2) = 0 and relu(2 + 0.5) = 2.5.
+    states = torch.tensor([[[1.0, 1.0], [-2.0, 0.0]]], dtype=torch.bfloat16)
+    assert head(states).tolist() == [[9.25, 25.25]]
+    values = torch.stack([head.train()(states) for _ in range(32)])
+    assert values.unique().numel() > 2, "in training, dropout acts"
+
+
+def test_a_fresh_value_head_predicts_about_nothing() -> None:
+    torch.manual_seed(0)
+    head = ValueHead(64)
+    assert head.dropout.p == 0.1
+    assert head.out.bias.item() == 0
+    assert head.out.weight.std().item() == pytest.approx(1 / 65, rel=0.3)
+
+
+def test_a_policy_leaves_the_model_and_its_value_head_in_evaluation_mode() -> None:
+    policy = LanguagePolicy(make("qwen2").train(), critic=True)
+    assert policy.value_head is not None
+    assert not any(module.training for module in (*policy.model.modules(), *policy.value_head.modules()))
+    assert policy.value_head.dropout.p == 0
+    assert policy.critic_parameters() == list(policy.value_head.parameters())
+    assert LanguagePolicy(make("qwen2")).critic_parameters() == []
+    assert policy.version == 0
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_no_dropout_is_left_even_if_somebody_trains_the_model_later(name: str) -> None:
+    """Llama keeps its dropout as a number of its attention, GPT-2 in layers."""
+    torch.manual_seed(0)
+    config = FAMILIES[name]().config
+    config.update({"attention_dropout": 0.5, "attn_pdrop": 0.5, "resid_pdrop": 0.5, "embd_pdrop": 0.5})
+    model = type(FAMILIES[name]())(config).double()
+    wanted = model.eval()(torch.arange(9)[None]).logits
+    policy = LanguagePolicy(model)
+    policy.model.train()
+    assert torch.equal(policy.model(torch.arange(9)[None]).logits, wanted)
+
+
+def test_only_an_adapters_own_dropout_is_kept() -> None:
+    model = add_adapter(gpt2(), Lora(rank=2, options={"lora_dropout": 0.5}), seed=0)
+    LanguagePolicy(model)
+    kept = {name for name, part in model.named_modules() if isinstance(part, nn.Dropout) and part.p > 0}
+    assert kept
+    assert all(".lora_dropout." in name for name in kept)
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_a_reference_that_is_given_is_the_one_asked(kind: str) -> None:
+    inputs, other = padded(rows()), make("llama")
+    with torch.no_grad():
+        other.model.norm.weight.mul_(1.5)
+    given = LanguagePolicy(other, temperature=1.3)
+    policy = LanguagePolicy(adapted("llama") if kind == "lora" else make("llama"), reference=given)
+    assert policy.reference is given
+    assert torch.equal(policy.reference_logp(inputs), given.evaluate(inputs).logp)
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_the_reference_has_the_policys_settings_and_nothing_to_train(kind: str) -> None:
+    model = adapted("llama") if kind == "lora" else make("llama")
+    policy = LanguagePolicy(model, temperature=TEMPERATURE, reference=True, chunk_bytes=1234)
+    assert not policy.reference_logp(padded(rows())).requires_grad
+    assert policy.reference is not None
+    assert (policy.reference.temperature, policy.reference.chunk_bytes) == (TEMPERATURE, 1234)
+    assert kind == "lora" or policy.reference.actor_parameters() == []
+
+
+def test_values_are_found_wherever_the_padding_is() -> None:
+    policy = LanguagePolicy(make("qwen2"), critic=True)
+    assert policy.value_head is not None
+    ids = torch.randint(1, VOCABULARY, (4, 9), generator=torch.Generator().manual_seed(3))
+    there = torch.tensor([[1] * 9, [0, 1, 0, 0, 1, 1, 0, 1, 0], [0] * 9, [0] * 8 + [1]])
+    wanted = torch.zeros(4, 9)
+    with torch.no_grad():
+        for row in range(4):
+            if len(tokens := ids[row, there[row] == 1]):
+                states = policy.model.model(tokens[None]).last_hidden_state
+                wanted[row, there[row] == 1] = policy.value_head(states)[0]
+    found = policy.values({"input_ids": ids.masked_fill(there == 0, -100), "attention_mask": there})
+    torch.testing.assert_close(found, wanted)
+    assert policy.values({"input_ids": ids[2:3], "attention_mask": there[2:3]}).tolist() == [[0.0] * 9]
+
+
+def test_a_failed_evaluation_leaves_no_layer_in_training_mode() -> None:
+    model, inputs = make("llama"), padded(rows())
+    policy = LanguagePolicy(model)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    with pytest.raises(IndexError):
+        policy.evaluate({**inputs, "input_ids": inputs["input_ids"] + VOCABULARY})
+    assert not any(module.training for module in model.modules())
+
+
+def test_weights_are_loaded_in_place_and_a_refused_state_changes_none() -> None:
+    policy = LanguagePolicy(make("llama"), critic=True)
+    places = [p.data_ptr() for p in (*policy.actor_parameters(), *policy.critic_parameters())]
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    assert "model.model.embed_tokens.weight" in before
+    assert "model.lm_head.weight" not in before, "tied weights go by their first name"
+    assert not any(tensor.requires_grad for tensor in policy.state_dict().values())
+    moved = {name: tensor + 1 for name, tensor in before.items()}
+    with pytest.raises(ContractError, match=r"norm.weight is \[2\], not \[16\]"):
+        policy.load_state_dict({**moved, "model.model.norm.weight": torch.zeros(2)})
+    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())
+    policy.load_state_dict(moved)
+    assert all(torch.equal(tensor, moved[name]) for name, tensor in policy.state_dict().items())
+    assert [p.data_ptr() for p in (*policy.actor_parameters(), *policy.critic_parameters())] == places

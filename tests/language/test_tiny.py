@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from groupwise.language.tiny import CHARACTERS, character_tokenizer, tiny_model
+from groupwise.language.tiny import CHARACTERS, SPECIALS, character_tokenizer, piece_tokenizer, tiny_model
 
 TOKENIZER = character_tokenizer()
 TURNS = [
@@ -77,3 +78,91 @@ def test_a_saved_tokenizer_is_the_same_tokenizer(tmp_path: Path) -> None:
     assert loaded.get_vocab() == TOKENIZER.get_vocab()
     assert (loaded.pad_token, loaded.bos_token, loaded.eos_token) == ("<pad>", "<bos>", "<|end|>")
     assert loaded.apply_chat_template(TURNS) == TOKENIZER.apply_chat_template(TURNS)
+
+
+def test_the_model_has_the_shape_that_is_wanted() -> None:
+    model, tokenizer = tiny_model(0)
+    shape = model.config
+    assert (shape.num_hidden_layers, shape.hidden_size, shape.intermediate_size) == (4, 128, 384)
+    assert (shape.num_attention_heads, shape.num_key_value_heads) == (4, 4)
+    assert shape.max_position_embeddings == tokenizer.model_max_length == 2048
+    assert shape.vocab_size == len(tokenizer) == 104
+    assert (shape.pad_token_id, shape.bos_token_id, shape.eos_token_id) == (0, 2, 3)
+    assert not model.training
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    given = piece_tokenizer(["ab"])
+    other, same = tiny_model(0, layers=2, width=32, kv_heads=2, tokenizer=given)
+    assert same is given
+    shape = other.config
+    assert (shape.num_hidden_layers, shape.hidden_size, shape.intermediate_size) == (2, 32, 96)
+    assert (shape.num_key_value_heads, shape.vocab_size) == (2, len(given))
+
+
+@pytest.mark.parametrize("layers", [1, 8])
+def test_weights_have_the_variance_of_their_inputs_and_shrink_with_depth_where_they_are_added(layers: int) -> None:
+    model, _ = tiny_model(0, layers=layers)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            assert parameter.eq(1).all(), name
+            continue
+        added = name.endswith(("o_proj.weight", "down_proj.weight"))
+        wanted = parameter.shape[1] ** -0.5 * ((2 * layers) ** -0.5 if added else 1)
+        assert parameter.std().item() == pytest.approx(wanted, rel=0.03), name
+
+
+def test_tools_and_calls_are_lines_of_the_template() -> None:
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {"properties": properties}}}
+        for name, properties in (("add", {"a": {}, "b": {}}), ("now", {}))
+    ]
+    calls = [{"function": {"name": "add", "arguments": {"a": 1}}}, {"function": {"name": "now", "arguments": {}}}]
+    turns = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "content": "3"},
+        {"role": "assistant", "content": "@now {}", "tool_calls": calls[1:]},
+    ]
+    assert TOKENIZER.apply_chat_template(turns, tools=tools, tokenize=False) == (
+        "<|system|>@add a b\n@now <|end|><|user|>Go.<|end|>"
+        '<|assistant|>@add {"a": 1}\n@now {}<|end|><|tool|>3<|end|><|assistant|>@now {}<|end|>'
+    )
+    with pytest.raises(Exception, match="there is no role narrator, only system, user, assistant and tool"):
+        TOKENIZER.apply_chat_template([{"role": "narrator", "content": ""}], tokenize=False)
+
+
+def test_a_tokenizer_of_characters_adds_nothing_and_is_as_long_as_it_is_told() -> None:
+    assert TOKENIZER("").input_ids == []
+    assert TOKENIZER.model_max_length == 2048
+    assert character_tokenizer(99).model_max_length == 99
+    assert piece_tokenizer([], 77).model_max_length == 77
+    assert TOKENIZER.padding_side == "right"
+    assert set(TOKENIZER.all_special_tokens) == set(SPECIALS)
+    assert [TOKENIZER.convert_tokens_to_ids(token) for token in SPECIALS] == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("map filter", ["map", "filter"]),
+        ("mapfilter", [*"mapfilter"]),
+        ("remap map1 map_", [*"remapmap1map_"]),
+        ("map(x)", ["map", "(", "x", ")"]),
+        # The longest piece is taken, and spaces inside of one are kept.
+        ("x <= y <=> z", ["x", "<=", "y", "<=>", "z"]),
+        ("sort by key, sort", ["sort by key", ",", "sort"]),
+        ("a\n  b", ["a", "\n", "b"]),
+        ("or for", ["or", *"for"]),
+        ("no2", ["no2"]),
+        # A boundary is wanted only at an end that is a letter or a digit.
+        ("f((", ["f(", "("]),
+        ("#a #ab", ["#a", "#", "a", "b"]),
+        ("", []),
+    ],
+)
+def test_text_is_cut_into_the_longest_pieces_at_word_boundaries(text: str, tokens: list[str]) -> None:
+    pieces = ["map", "filter", "<=", "<=>", "sort", "sort by key", "or", "no", "no2", "x", "map", "f(", "#a"]
+    tokenizer = piece_tokenizer(pieces)
+    ids = tokenizer(text).input_ids
+    assert tokenizer.convert_ids_to_tokens(ids) == tokens
+    assert tokenizer.decode(ids) == "".join(tokens)
+    assert len(tokenizer) == len(SPECIALS) + len(set(pieces) | set(CHARACTERS))

@@ -285,7 +285,8 @@ def test_seed_4_example_6_runs_as_it_is_printed(scored):
 def test_seed_4_a_judge_and_rules_of_thumb_go_together_and_a_judge_that_is_away_is_flagged(scored):
     judge = pytest.importorskip("groupwise.rewards.judge.judge_reward")
     try:
-        ruler = judge.RulerRewardFunction(weight=0.4, base_url="http://127.0.0.1:9/v1", api_key="none", retries=0)
+        away = {"base_url": "http://127.0.0.1:9/v1", "api_key": "none", "retries": 0, "fallback_enabled": True}
+        ruler = judge.RulerRewardFunction(weight=0.4, **away)
     except MissingExtra as missing:
         pytest.skip(missing.hint)
     reward = MultiObjectiveRewardFunction([ruler, MultiObjectiveRewardFunction(weight=0.3)])
@@ -295,3 +296,21 @@ def test_seed_4_a_judge_and_rules_of_thumb_go_together_and_a_judge_that_is_away_
     assert reward.metrics()["judge/fallback_share"] == 1.0
     assert [hint.code for hint in reward.hints()] == ["judge_fallback"]
     ruler.close()
+
+
+def test_a_preset_prefers_a_heap_of_its_words_to_a_helpful_reply_as_the_page_warns():
+    helpful = (
+        "I am sorry that your order is late. I checked it just now: it left our warehouse yesterday and will reach you "
+        "tomorrow. If it does not, please tell me and I will refund you."
+    )
+    heap = (
+        "sorry understand frustrating thank patience hello please thanks help goodbye I'll check refund today next "
+        "then days please now order late sorry blue seven hours process first once understand happy regards sent "
+        "tomorrow let me could you"
+    )
+    asked = {"role": "user", "content": "My order is late. Where is it?"}
+    totals = [
+        create_customer_service_reward().compute_reward([asked, {"role": "assistant", "content": said}]).total
+        for said in (heap, helpful)
+    ]
+    assert totals == pytest.approx([0.90, 0.71], abs=0.005)

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groupwise import user_code
 from groupwise.errors import ConfigError
-from groupwise.rewards.function import RewardFunction, as_reward, attempt_of
+from groupwise.rewards.function import RewardFunction, attempt_of
 from groupwise.rewards.scoring import RewardScorer, per_attempt, score_group, score_groups
+from groupwise.rewards.signatures import as_reward
 from groupwise.types import End, Failed, Failure, Group, Score, Task, Trajectory
 
 BROKEN = Failure("environment", "raised", "the simulator is gone")
@@ -415,3 +417,56 @@ def test_a_failure_tells_whose_it_is(reward, name):
 def test_what_cannot_score_is_refused_at_once(reward, words):
     with pytest.raises(ConfigError, match=words):
         as_reward(reward)
+
+
+def test_a_failing_reward_shows_its_authors_frames_once_for_every_place_that_raised():
+    def inner(number):
+        return 1 / (number % 2)
+
+    def fragile(task, trajectory):
+        if trajectory.id == "m3":
+            raise KeyError(trajectory.id)
+        return inner(len(trajectory))
+
+    with RewardScorer() as scorer:
+        scorer.score(per_attempt(fragile), [group_of(None, None, None, None), group_of(None, None, None, None)])
+        hints = scorer.take_hints()
+        assert [hint.traceback.splitlines()[-1] for hint in hints] == [
+            "ZeroDivisionError: division by zero",
+            "KeyError: 'm3'",
+        ]
+        assert [hint.code for hint in hints] == ["reward_raised"] * 2
+        divided, missing = (hint.traceback for hint in hints)
+        # The frames of the author's file from the outermost in, and none of the package that called it.
+        assert divided.index("in fragile") < divided.index("in inner") < divided.index("return 1 / (number % 2)")
+        assert "in inner" not in missing
+        assert all(str(user_code.PACKAGE) not in hint.traceback for hint in hints)
+        scorer.score(per_attempt(fragile), [group_of(None, None)])
+        assert scorer.take_hints() == []
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_traceback_of_an_async_reward_and_of_a_wrapped_error_begins_in_the_authors_code(wrapped):
+    def mine():
+        raise LookupError("not in the table")
+
+    async def reward(task, group):
+        if not wrapped:
+            mine()
+        try:
+            mine()
+        except LookupError as error:
+            raise ConfigError("row 3 cannot be checked") from error
+
+    (failure,) = failures(scores_of(reward, None))
+    lines = failure.traceback.splitlines()
+    assert lines[0].endswith("in reward")
+    assert lines[-1] == "LookupError: not in the table"
+
+
+def test_a_traceback_without_end_is_cut_at_its_beginning():
+    def endless(turns):
+        raise ValueError("x" * 10_000)
+
+    (failure,) = failures(scores_of(as_reward(endless), None))
+    assert len(failure.traceback) == user_code.LONGEST_TRACEBACK + 1

@@ -106,7 +106,10 @@ def test_parts_may_come_and_go_and_only_so_many_are_followed():
     statistics.see([group(Score(1.0, {"b": 1.0, "c": 0.5}), Score(1.0))])
     statistics.see([group(LOST)])
     assert statistics.table()["c"]["count"] == 1
-    assert statistics.table()["b"]["mean"] == 0.5
+    statistics.see([group(Score(1.0, {"b": 1.0, "c": 0.5}), Score(1.0))])
+    assert statistics.metrics()["reward/part_std/c"] == 0.25, "over both attempts, 0 where there is none"
+    statistics.see([group(LOST)])
+    assert statistics.table()["b"]["mean"] == pytest.approx(2 / 3)
     assert "reward/part_std/a" not in statistics.metrics()
     statistics.see([group(Score(1.0, {f"n{n:03}": 1.0 for n in range(50)}))])
     assert len(statistics.parts) == MOST_PARTS

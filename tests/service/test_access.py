@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import Route, WebSocketRoute
@@ -306,3 +307,16 @@ def test_bodies_that_are_no_request_are_refused_in_one_shape(service: Any, path:
     assert answer.status_code in (400, 422)
     assert answer.json()["error"].keys() == {"code", "message", "hint", "field"}
     assert json.loads(service.get("/health").text)["ok"]
+
+
+def test_each_request_of_a_connection_has_its_own_limit_and_its_body_another(
+    guarded: tuple[Any, dict[str, str]],
+) -> None:
+    service, texts = guarded
+    headers = {"Authorization": f"Bearer {texts['train']}", "X": "y" * 40_000, "Content-Type": "application/json"}
+    with httpx2.Client(base_url=service.url, timeout=600, headers=headers) as client:
+        asks = [("GET", "/api/me", b""), ("GET", "/api/me", b""), ("POST", "/api/train", b" " * 200_000)]
+        found = [
+            client.request(method, path, content=content).status_code for method, path, content in [*asks, asks[0]]
+        ]
+    assert found == [200, 200, 400, 200]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.config import TrainingConfig
-from groupwise.service.event_stream import Follower, RunLog, StreamPosition, downsampled
+from groupwise.service import event_stream
+from groupwise.service.event_stream import Follower, Followers, RunLog, RunLogs, Series, StreamPosition, downsampled
 from groupwise.service.runs import Runs
 from groupwise.training.events import EventLog, read_events
 from groupwise.training.folder import create_run, inspect_run
@@ -125,3 +128,245 @@ def test_thinning_keeps_the_ends_and_the_extremes(values: list[float], points: i
     assert sorted(set(chosen)) == list(chosen)
     assert given_[chosen].max() == given_.max()
     assert given_[chosen].min() == given_.min()
+
+
+@given(st.lists(st.integers(-9, 9), max_size=40), st.integers(2, 12))
+def test_no_more_points_are_drawn_than_asked_for_and_each_stretch_has_its_extremes(
+    values: list[int], points: int
+) -> None:
+    given_ = np.array(values, dtype=float)
+    chosen = downsampled(given_, points)
+    assert len(chosen) <= points
+    assert sorted(set(chosen)) == list(chosen)
+    if len(values) <= points:
+        assert chosen.tolist() == list(range(len(values)))
+        return
+    assert (chosen[0], chosen[-1]) == (0, len(values) - 1)
+    if points >= 4:
+        edges = np.linspace(0, len(values), (points - 2) // 2 + 1).astype(int)
+        for begin, end in itertools.pairwise(edges):
+            stretch = given_[begin:end]
+            inside = given_[[one for one in chosen if begin <= one < end]]
+            assert (inside.min(), inside.max()) == (stretch.min(), stretch.max())
+
+
+def event(seq: int, kind: str, data: Any, step: int = 0, attempt: int = 1) -> Event:
+    return Event("r", seq, attempt, 1.0, step, kind, data)
+
+
+def test_columns_stay_as_long_as_their_events_whatever_these_report() -> None:
+    series = Series()
+    for seq, metrics in enumerate([{"a": 1.0}, {"b": 2.0}, {"a": None, "b": 3.0}, {}, {"c": 4, "a": 5.0}]):
+        series.add(event(seq + 10, "step", {"metrics": metrics}, step=seq * 2))
+    series.add(event(15, "step", {}, step=99))
+    assert series.seqs.tolist() == [10, 11, 12, 13, 14, 15]
+    assert {len(column) for column in series.columns.values()} == {6}
+    found = {name: [part.tolist() for part in series.column(name)] for name in "abcd"}
+    assert found == {"a": [[0, 8], [1, 5]], "b": [[2, 4], [2, 3]], "c": [[8], [4]], "d": [[], []]}
+
+
+def test_a_log_knows_where_its_run_stands(path: Path) -> None:
+    writer, log = EventLog(path), RunLog(path)
+    for kind, data, step, attempt in (
+        ("start", {"total_steps": 9}, 0, 1), ("step", {"metrics": {"a": 1.0, "b": 2.0}}, 1, 1),
+        ("checkpoint", {}, 1, 1), ("eval", {"metrics": {"b": 3.0}}, 1, 1), ("hint", {}, 0, 1),
+        ("start", {"total_steps": 12}, 1, 2), ("error", {"error": {}}, 1, 2),
+    ):  # fmt: skip
+        writer.append(event(writer.count, kind, data, step, attempt))
+    log.refresh()
+    assert log.rare == [0, 4, 5, 6]
+    assert (log.step, log.total, log.attempt, len(log)) == (1, 12, 2, 7)
+    assert log.metrics == {"a": 1.0, "b": 3.0}
+    assert log.last is not None
+    assert log.last.type == "error"
+    assert [log.known_until(attempt) for attempt in (0, 1, 2, 3)] == [0, 5, 7, 7]
+
+
+def numbers(lines: list[bytes]) -> list[int]:
+    return [json.loads(line)["seq"] for line in lines]
+
+
+def test_any_part_of_a_log_can_be_had(path: Path) -> None:
+    add(EventLog(path), 6)
+    log = RunLog(path)
+    log.refresh()
+    for begin in range(-1, 8):
+        for end in range(8):
+            assert numbers(log.lines(begin, end)) == list(range(6))[max(0, begin) : end]
+    assert numbers(log.chosen([0, 2, 5, 6, 99])) == [0, 2, 5]
+    assert log.chosen([]) == []
+    path.unlink()
+    assert (log.lines(0, 6), log.chosen([1])) == ([], [])
+
+
+@pytest.mark.parametrize(("count", "most", "begin"), [(0, 99, 0), (4, 99, 4), (6, 99, 6), (0, 2, 4), (5, 2, 5)])
+def test_a_client_gets_what_it_is_missing_and_of_that_the_newest(path: Path, count: int, most: int, begin: int) -> None:
+    add(EventLog(path), 6)
+    rewinds, first, lines = RunLog(path).news(count, 0, most)
+    assert (rewinds, first, numbers(lines)) == (0, begin, list(range(begin, 6)))
+
+
+def test_a_client_gets_again_what_was_replaced_since_it_last_looked(path: Path) -> None:
+    log = RunLog(path)
+    add(EventLog(path), 6)
+    assert log.news(0, 0, 99)[:2] == (0, 0)
+    for keep in (4, 2):
+        writer = EventLog(path, keep=keep)
+        add(writer, 6 - keep, attempt=9 - keep)
+        writer.close()
+        log.refresh()
+    assert log.rewinds == [4, 2]
+    assert [log.news(6, seen, 99)[:2] for seen in (0, 1, 2)] == [(2, 2), (2, 2), (2, 6)]
+    assert log.news(1, 0, 99)[1] == 1
+
+
+def test_the_logs_used_last_are_kept(tmp_path: Path) -> None:
+    logs = RunLogs(most=2)
+    first = logs.of(tmp_path / "a")
+    logs.of(tmp_path / "b")
+    assert logs.of(tmp_path / "a") is first
+    logs.of(tmp_path / "c")  # b was not used for longest
+    assert logs.of(tmp_path / "a") is first
+    assert logs.of(tmp_path / "a").path == tmp_path / "a" / "events.jsonl"
+    logs.of(tmp_path / "b")
+    logs.of(tmp_path / "c")
+    assert logs.of(tmp_path / "a") is not first
+
+
+def follow(path: Path, work: Any) -> Any:
+    """What `work` makes of a follower that has looked at the log once."""
+
+    async def run() -> Any:
+        follower = Follower("r", RunLog(path))
+        await follower._look()
+        return await work(follower)
+
+    return asyncio.run(run())
+
+
+async def told(place: StreamPosition) -> list[Any]:
+    """What the client is sent: numbers of events, and other messages."""
+    found: list[Any] = []
+    async for kind, message in place.news():
+        text = json.loads(message) if isinstance(message, str) else message
+        found.append(text["event"]["seq"] if kind == "event" else {name: text[name] for name in text if name != "run"})
+    return found
+
+
+def test_a_client_that_catches_up_reads_page_by_page_and_misses_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "PAGE", 3)
+    monkeypatch.setattr(event_stream, "LAG", 4)
+    add(EventLog(path), 11)
+
+    async def work(follower: Follower) -> list[Any]:
+        place, pages = StreamPosition(follower, 1, 0), []
+        while place.has_news:
+            assert not place.live
+            pages.append(await told(place))
+        assert (place.live, place.next) == (True, 11)
+        assert await told(place) == []
+        return pages
+
+    pages = follow(path, work)
+    assert [seq for page in pages for seq in page] == list(range(1, 11))
+    assert max(map(len, pages)) == 3
+
+
+@pytest.mark.parametrize(("more", "expected"), [
+    (4, [5, 6, 7, 8]), (5, [{"type": "dropped", "from": 5, "to": 7}, 8, 9]),
+    (9, [{"type": "dropped", "from": 5, "to": 11}, 12, 13]),
+])  # fmt: skip
+def test_a_client_that_was_up_to_date_may_fall_behind_so_far_and_no_further(
+    path: Path, monkeypatch: pytest.MonkeyPatch, more: int, expected: list[Any]
+) -> None:
+    monkeypatch.setattr(event_stream, "LAG", 4)
+    writer = EventLog(path)
+    add(writer, 5)
+
+    async def work(follower: Follower) -> list[Any]:
+        place = StreamPosition(follower, 5, 0, live=True)
+        add(writer, more)
+        await follower._look()
+        return await told(place)
+
+    assert follow(path, work) == expected
+
+
+def test_a_rewind_is_told_to_those_who_have_what_was_replaced(path: Path) -> None:
+    add(EventLog(path), 6)
+
+    async def work(follower: Follower) -> list[Any]:
+        ahead, level, behind = (StreamPosition(follower, number, 0) for number in (6, 3, 2))
+        add(EventLog(path, keep=3), 2, attempt=2)
+        await follower._look()
+        assert follower.count == 5
+        assert ahead.has_news
+        return [await told(ahead), await told(level), await told(behind), ahead.has_news, behind.has_news]
+
+    assert follow(path, work) == [[{"type": "rewind", "from": 3}, 3, 4], [3, 4], [2, 3, 4], False, False]
+
+
+@pytest.mark.parametrize(("begin", "attempt", "next_", "rewind"), [
+    (0, None, 0, None), (5, None, 5, None), (6, None, 6, None), (9, None, 6, 6), (2, 1, 2, None), (4, 1, 4, None),
+    (5, 1, 4, 4), (6, 2, 6, None), (0, 0, 0, None), (1, 0, 0, 0), (9, 7, 6, 6),
+])  # fmt: skip
+def test_a_client_begins_where_it_left_off_unless_that_was_replaced(
+    path: Path, begin: int, attempt: int | None, next_: int, rewind: int | None
+) -> None:
+    writer = EventLog(path)
+    add(writer, 4, attempt=1)
+    add(writer, 2, attempt=2)
+
+    async def join() -> Any:
+        followers, changed = Followers(lambda _: RunLog(path)), asyncio.Event()
+        place, back = await followers.join("r", begin, attempt, changed)
+        await followers.leave(place, changed)
+        return place.next, back
+
+    assert asyncio.run(join()) == (next_, rewind)
+
+
+def test_clients_of_one_run_share_its_follower_until_the_last_has_left(path: Path) -> None:
+    add(EventLog(path), 2)
+    opened: list[str] = []
+
+    def log_of(run: str) -> RunLog:
+        opened.append(run)
+        return RunLog(path)
+
+    async def work() -> None:
+        followers, events = Followers(log_of), [asyncio.Event() for _ in range(3)]
+        first, second, other = [
+            (await followers.join(run, 0, None, one))[0] for run, one in zip("aab", events, strict=True)
+        ]
+        assert first.follower is second.follower is not other.follower
+        await followers.leave(first, events[0])
+        assert first.follower.changed == {events[1]}
+        assert set(followers._open) == {"a", "b"}
+        await followers.leave(second, events[1])
+        assert set(followers._open) == {"b"}
+        again, _ = await followers.join("a", 0, None, events[0])
+        assert again.follower is not first.follower
+        followers.close()
+
+    asyncio.run(work())
+    assert opened == ["a", "b", "a"]
+
+
+def test_whoever_follows_is_woken_by_what_is_new_and_by_nothing_else(path: Path) -> None:
+    writer = EventLog(path)
+    add(writer, 2)
+
+    async def work(follower: Follower) -> list[bool]:
+        changed, woken = asyncio.Event(), []
+        follower.changed.add(changed)
+        for count in (0, 1, 0):
+            add(writer, count)
+            await follower._look()
+            woken.append(changed.is_set())
+            changed.clear()
+        return woken
+
+    assert follow(path, work) == [False, True, False]

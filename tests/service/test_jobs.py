@@ -12,8 +12,17 @@ import pytest
 from sqlalchemy import delete
 
 from groupwise.errors import ConfigError
-from groupwise.service.jobs import IdempotencyConflict, Job, JobNotFound, Jobs, JobState, QueueFull, RunTaken
-from groupwise.service.keys import LOCAL, Keys, Unauthorised
+from groupwise.service.jobs import (
+    IdempotencyConflict,
+    Job,
+    JobNotFound,
+    Jobs,
+    JobState,
+    OverQuota,
+    QueueFull,
+    RunTaken,
+)
+from groupwise.service.keys import LOCAL, OPERATOR, Keys, Unauthorised, Who
 from groupwise.service.tables import JOBS, KEYS, DatabaseDown, Tables
 
 LEASE = 100.0
@@ -171,3 +180,162 @@ def test_a_database_that_is_not_there_is_an_error_with_a_remedy(tmp_path: Path) 
         Tables("postgresql://nobody@127.0.0.1:1/none")
     with pytest.raises(ConfigError, match="is not a supported database"):
         Tables("mysql://root@localhost/x")
+
+
+ANN, BOB = Who("ann", "ann", "train", "ann"), Who("bob", "bob", "train", "bob")
+
+
+def named(jobs: Jobs, run: str, who: Who = ANN) -> Job:
+    return jobs.add(run, "control", {"run": run}, who)[0]
+
+
+def test_a_new_job_waits_and_is_as_it_was_asked_for(jobs: Jobs) -> None:
+    job, new = jobs.add("a", "control", {"b": [1], "a": None}, ANN, "key")
+    assert new
+    assert job == jobs.get(job.id) == jobs.of_run("a")
+    assert (job.run, job.product, job.request) == ("a", "control", {"b": [1], "a": None})
+    assert (job.asked_by, job.scope, job.folder) == ("ann", "train", "/runs")
+    assert (job.state, job.wanted, job.owner, job.lease) == ("queued", "run", None, 0.0)
+    assert (job.starts, job.mark, job.since, job.error, job.is_over) == (0, 0, 0, None, False)
+    assert 0 < job.created == job.updated
+    again, new = jobs.add("z", "control", {"a": None, "b": [1]}, ANN, "key")  # the order of names means nothing
+    assert (again, new) == (job, False)
+    assert jobs.of_run("none") is None
+    assert Jobs(jobs.tables, "/elsewhere").of_run("a") is None
+
+
+def test_the_list_has_the_newest_first_of_its_folder_and_of_whoever_asks(jobs: Jobs) -> None:
+    for run, who in (("a", ANN), ("b", BOB), ("c", ANN), ("d", OPERATOR)):
+        named(jobs, run, who)
+    Jobs(jobs.tables, "/elsewhere").add("e", "control", {}, ANN)
+    jobs.cancel(str(getattr(jobs.of_run("c"), "id", "")))
+
+    def runs(**more: object) -> str:
+        return "".join(job.run for job in jobs.newest(**more))  # type: ignore[arg-type]
+
+    assert runs() == "dcba"
+    assert runs(limit=2) == "dc"
+    assert (runs(who=ANN), runs(who=BOB), runs(who=OPERATOR)) == ("ca", "b", "dcba")
+    assert (runs(state="queued"), runs(state="cancelled"), runs(state="running")) == ("dba", "c", "")
+    assert runs(state="queued", who=ANN, limit=1) == "a"
+    assert jobs.owners() == {"a": "ann", "b": "bob", "c": "ann", "d": "operator"}
+    assert jobs.counts() == {"queued": 3, "running": 0, "finished": 0, "failed": 0, "cancelled": 1}
+
+
+def test_the_oldest_are_claimed_first_and_no_more_than_asked_for(jobs: Jobs) -> None:
+    made = [add(jobs).id for _ in range(4)]
+    first = jobs.claim("one", 2, LEASE)
+    assert sorted(job.id for job in first) == sorted(made[:2])
+    assert all(job.state == "running" and job.owner == "one" for job in first)
+    assert all(job.lease == pytest.approx(job.updated + LEASE) for job in first)
+    assert {job.id for job in jobs.claim("two", 5, LEASE)} == set(made[2:])
+    assert jobs.claim("three", 5, LEASE) == []
+    assert {job.id for job in jobs.beat("one", LEASE)} == set(made[:2])
+
+
+def test_a_beat_renews_the_leases_of_its_owner_alone(jobs: Jobs) -> None:
+    add(jobs)
+    (first,) = jobs.claim("one", 1, LEASE)
+    add(jobs)
+    (second,) = jobs.claim("two", 1, LEASE)
+    (renewed,) = jobs.beat("two", 2 * LEASE)
+    assert renewed.id == second.id
+    assert renewed.lease >= second.lease + LEASE
+    assert jobs.get(first.id) == first
+    assert jobs.beat("nobody", LEASE) == []
+
+
+def test_only_starts_without_progress_are_counted(jobs: Jobs) -> None:
+    add(jobs)
+    (job,) = jobs.claim("me", 1, LEASE)
+    found = []
+    for step in (0, 0, 3, 3, 2, 3, 4):
+        started = jobs.started(job, step)
+        job = jobs.get(job.id)
+        assert (job.starts, job.mark) == (started, step)
+        found.append(started)
+    assert found == [1, 2, 1, 2, 3, 1, 1]
+
+
+def test_a_job_that_is_over_has_no_owner_and_its_error_until_it_is_resumed(jobs: Jobs) -> None:
+    add(jobs)
+    (failed,) = jobs.claim("me", 1, LEASE)
+    jobs.started(failed, 7)
+    assert jobs.settle(failed, "failed", {"code": "run", "message": "it fell"})
+    assert not jobs.settle(failed, "finished"), "it is over already"
+    over = jobs.get(failed.id)
+    assert (over.state, over.owner, over.lease, over.is_over) == ("failed", None, 0.0, True)
+    with pytest.raises(JobState, match="already failed"):
+        jobs.cancel(failed.id)
+    again = jobs.resume(failed.id, 4)
+    assert (again.state, again.wanted, again.owner, again.lease) == ("queued", "run", None, 0.0)
+    assert (again.starts, again.mark, again.since, again.error) == (0, 0, 4, None)
+    with pytest.raises(JobState, match=f"job {failed.id} is queued"):
+        jobs.resume(failed.id, 4)
+
+
+def test_what_is_finished_is_neither_cancelled_nor_resumed(jobs: Jobs) -> None:
+    add(jobs)
+    (job,) = jobs.claim("me", 1, LEASE)
+    with pytest.raises(JobState, match="is running"):
+        jobs.resume(job.id, 0)
+    assert jobs.settle(job, "finished")
+    assert jobs.get(job.id).error is None
+    for act in (lambda: jobs.cancel(job.id), lambda: jobs.resume(job.id, 0)):
+        with pytest.raises(JobState, match="finished"):
+            act()
+
+
+def test_cancelling_one_job_leaves_the_others(jobs: Jobs) -> None:
+    running, queued, other = add(jobs), add(jobs), add(jobs)
+    jobs.claim("me", 1, LEASE)
+    stopping = jobs.cancel(running.id)
+    assert (stopping.state, stopping.wanted, stopping.is_over) == ("running", "cancel", False)
+    cancelled = jobs.cancel(queued.id)
+    assert (cancelled.state, cancelled.wanted, cancelled.is_over) == ("cancelled", "cancel", True)
+    assert jobs.get(other.id) == other
+    assert jobs.claim("two", 5, LEASE)[0].id == other.id
+
+
+def test_a_job_whose_end_is_wanted_is_not_queued_again_when_its_service_goes(jobs: Jobs) -> None:
+    first, second = add(jobs), add(jobs)
+    jobs.claim("me", 2, LEASE)
+    jobs.cancel(first.id)
+    jobs.release("another", [first.id, second.id])
+    assert jobs.get(second.id).owner == "me"
+    jobs.release("me", [first.id, second.id])
+    assert [(jobs.get(one.id).state, jobs.get(one.id).owner) for one in (first, second)] == [
+        ("running", None), ("queued", None),
+    ]  # fmt: skip
+
+
+def test_a_job_is_deleted_together_with_its_run_or_not_at_all(jobs: Jobs) -> None:
+    job, other = add(jobs), add(jobs)
+    removed: list[str] = []
+    with pytest.raises(JobState, match="is not over"):
+        jobs.delete(job, lambda: removed.append("too early"))
+    jobs.cancel(job.id)
+
+    def fail() -> None:
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        jobs.delete(job, fail)
+    assert jobs.get(job.id).state == "cancelled"
+    jobs.delete(job, lambda: removed.append("run"))
+    assert removed == ["run"]
+    assert [one.id for one in jobs.newest()] == [other.id]
+
+
+def test_only_waiting_jobs_of_the_same_owner_count_against_its_share(jobs: Jobs) -> None:
+    few = Jobs(jobs.tables, "/runs", most=6, most_per_key=2)
+    for run, who in (("a", ANN), ("b", ANN), ("c", BOB)):
+        named(few, run, who)
+    with pytest.raises(OverQuota, match="2 of your jobs are waiting, and the limit is 2"):
+        named(few, "d")
+    few.claim("me", 1, LEASE)  # a runs
+    named(few, "d")
+    for run in "efg":
+        named(few, run, OPERATOR)
+    with pytest.raises(QueueFull, match="6 jobs are waiting, and the limit is 6"):
+        named(few, "h", OPERATOR)

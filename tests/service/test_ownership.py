@@ -75,6 +75,51 @@ def test_a_key_sees_stops_and_deletes_its_own_and_an_administrator_all(serve: Ca
     assert admin.ids("/api/runs", "runs", "id") == set()
 
 
+def test_a_cached_state_is_shown_only_to_those_who_may_see_it(
+    serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.service.state.STATUS_FRESH", 600.0)
+    service = serve(poll=60.0)
+    service.parts.supervisor._end.set()
+    ann, bob, admin = callers(service, "train", "train", "admin")
+    job = ann.train("anns").json()["id"]
+    assert [who("GET", f"/api/jobs/{job}").status_code for who in (ann, bob, admin, bob, ann)] == [
+        200, 404, 200, 404, 200,
+    ]  # fmt: skip
+
+
+def test_an_idempotency_key_belongs_to_whoever_chose_it(serve: Callable[..., Any]) -> None:
+    service = serve(poll=60.0)
+    service.parts.supervisor._end.set()
+    ann, bob = callers(service, "train", "train")
+
+    def ask(who: Caller) -> Any:
+        headers = {**who.headers, "Idempotency-Key": "1"}
+        return service.http.post("/api/train", json={"config": QUICK}, headers=headers)
+
+    answers = [ask(who) for who in (ann, bob, ann, bob)]
+    assert [answer.status_code for answer in answers] == [202, 202, 200, 200]
+    first, other, again, repeated = (answer.json()["id"] for answer in answers)
+    assert (first, other) == (again, repeated)
+    assert first != other
+
+
+def test_a_link_among_the_runs_is_nobodys_run(serve: Callable[..., Any], tmp_path: Path) -> None:
+    service = serve(poll=60.0)
+    service.parts.supervisor._end.set()
+    (ann,) = callers(service, "train")
+    job = service.parts.jobs.get(ann.train("anns").json()["id"])
+    reach = service.parts.ownership.reach(job.asked_by, "train")
+    folder = service.settings.runs_dir / "anns"
+    assert reach.run("anns") is None  # not started yet
+    folder.mkdir(parents=True)
+    assert reach.run("anns") == folder
+    assert service.parts.ownership.reach("another", "train").run("anns") is None
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    assert reach.run("anns") is None
+
+
 def test_what_runs_is_stopped_before_it_is_deleted(serve: Callable[..., Any]) -> None:
     service = serve()
     (ann,) = callers(service, "train")

@@ -41,6 +41,9 @@ def test_the_train_request_trains_says_that_no_judge_was_there_and_can_be_stoppe
     ended = service.wait_for(job, "cancelled", "failed")
     assert (ended["state"], ended["error"]) == ("cancelled", None)
     assert "eval/reward_mean" in ended["metrics"]
+    events = service.anyone.get(f"/api/runs/{found['run']}/events").json()["events"]
+    flagged = next(event["data"] for event in events if event["data"].get("code") == "judge_fallback")
+    assert "the fallback did: OPENAI_API_KEY is not set" in flagged["message"]
     assert service.post(f"/api/jobs/{job}/cancel").status_code == 409
 
 

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.config import TrainingConfig
-from groupwise.training.estimators import ScaledCritic, ValueScales, estimate_advantages, scored_attempts
+from groupwise.training.estimators import (
+    ScaledCritic,
+    ValueScales,
+    credited,
+    divided,
+    estimate_advantages,
+    last_actions,
+    scored_attempts,
+)
 from groupwise.types import End, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
 
 LOST = Failed(Failure("reward", "raised", "lost"))
@@ -194,6 +202,17 @@ def test_the_critic_is_asked_and_taught_in_its_tasks_units() -> None:
     assert scales.squares == pytest.approx({"large": 100, "small": 0.01})
 
 
+def test_targets_are_written_in_the_units_after_the_update() -> None:
+    """Paid 10, then 20: predictions of the second batch are read in units of 10, its targets are in those of √130."""
+    cfg = TrainingConfig(estimator="group_gae", advantage_scale="none").advantage
+    critic = ScaledCritic(lambda members: [np.array([0.5, 0.0]) for _ in members], ValueScales())
+    estimate_advantages(scored_attempts([group("a", [[10.0], [10.0]])]), cfg, critic)
+    found = estimate_advantages(scored_attempts([group("b", [[20.0], [20.0]])]), cfg, critic)
+    assert found.returns is not None
+    assert found.advantages.flatten().tolist() == pytest.approx([20 - 0.5 * 10] * 2)
+    assert found.returns.flatten().tolist() == pytest.approx([20 / (0.9 * 100 + 0.1 * 400) ** 0.5] * 2)
+
+
 def test_the_unit_follows_what_a_task_returns_slowly_and_is_never_zero() -> None:
     scales, mask = ValueScales(), torch.ones(1, 1)
     assert scales.before(["a"], torch.tensor([[2.0]]), mask).tolist() == [2.0]
@@ -245,3 +264,235 @@ def test_a_group_of_one_has_no_advantage_without_a_critic() -> None:
     for estimator in ("outcome", "group_rtg"):
         rows = advantages(groups, estimator=estimator, advantage_scale="task_rms")
         assert [row[0] for row in rows] == pytest.approx([0, -1, 1])
+
+
+def ragged(seed: int) -> list[ScoredGroup]:
+    """Three tasks, groups of 1 to 4 attempts of 1 to 6 steps, with holes in their masks; some are cut, some failed."""
+    rng = np.random.default_rng(seed)
+    groups = []
+    for number, size in enumerate([3, 1, 4, 2, 2]):
+        members, scores = [], []
+        for member in range(size):
+            steps = int(rng.integers(1, 7))
+            rewards = (10.0 ** (number % 3) * rng.normal(size=steps)).round(3)
+            made = attempt(f"{number}/{member}", rewards.tolist(), terminated=bool(rng.random() < 0.6))
+            mask = rng.random(steps) < 0.7
+            mask[rng.integers(steps)] = True
+            members.append(replace(made, mask=mask))
+            scores.append(LOST if rng.random() < 0.15 else Score(float(rewards.sum()), rewards=rewards))
+        groups.append(
+            ScoredGroup(Group(str(number), Task(f"{'xyz'[number % 3]}/{number}"), tuple(members)), tuple(scores))
+        )
+    return groups
+
+
+Steps = dict[tuple[int, int], float]
+
+
+def credit(groups: list[ScoredGroup], clip: float | None) -> dict[int, tuple[int, str, bool, list[float], list[int]]]:
+    """For each scored attempt in order: group, task, whether it ended, what each own action earned, and their steps."""
+    found = {}
+    pairs = ((n, m, s) for n, g in enumerate(groups) for m, s in zip(g.group.members, g.scores, strict=True))
+    for row, (number, member, score) in enumerate(p for p in pairs if isinstance(p[2], Score)):
+        own = np.flatnonzero(member.mask).tolist()
+        earned = dict.fromkeys(own, 0.0)
+        for step, reward in enumerate(member.rewards.tolist()):
+            earned[max((place for place in own if place <= step), default=own[0])] += reward
+        paid = [earned[place] if clip is None else min(max(earned[place], -clip), clip) for place in own]
+        found[row] = (number, groups[number].group.task.kind, member.terminated, paid, own)
+        assert isinstance(score, Score)
+    return found
+
+
+def value(row: int, step: int) -> float:
+    return float(np.sin(3 * row + step))
+
+
+def brute_force(groups: list[ScoredGroup], estimator: str, gamma: float, lam: float, clip: float | None) -> Steps:
+    """Advantages before scaling, one action after the other; `gae` with V = `value`."""
+    rows, found = credit(groups, clip), {}
+    returns = {}
+    for row, (_, _, _, paid, own) in rows.items():
+        for place, step in enumerate(own):
+            returns[row, step] = sum(gamma**later * paid[place + later] for later in range(len(paid) - place))
+    for row, (number, _, ended, paid, own) in rows.items():
+        length = len(attempts_of(groups)[row])
+        ahead = 0.0
+        for place in reversed(range(len(own))):
+            step = own[place]
+            if estimator == "group_rtg":
+                others = [
+                    returns[r, step] for r, (n, *_) in rows.items() if n == number and r != row and (r, step) in returns
+                ]
+                found[row, step] = returns[row, step] - float(np.mean(others)) if others else 0.0
+                continue
+            last = place == len(own) - 1
+            following = (0.0 if ended else value(row, length)) if last else value(row, own[place + 1])
+            ahead = paid[place] + gamma * following - value(row, step) + (0.0 if last else gamma * lam * ahead)
+            found[row, step] = ahead
+    return found
+
+
+def attempts_of(groups: list[ScoredGroup]) -> list[Trajectory]:
+    return [m for g in groups for m, s in zip(g.group.members, g.scores, strict=True) if isinstance(s, Score)]
+
+
+def divide(groups: list[ScoredGroup], raw: Steps, scale: str) -> Steps:
+    """By the root mean square over all actions of the batch, of the group or of the task."""
+    if scale == "none":
+        return raw
+    place = {"batch_std": lambda row: 0, "group_std": lambda row: row[0], "task_rms": lambda row: row[1]}[scale]
+    key = {row: place(about) for row, about in credit(groups, None).items()}
+    rms = {
+        name: float(np.mean([v**2 for (row, _), v in raw.items() if key[row] == name])) ** 0.5 for name in key.values()
+    }
+    return {(row, t): v / rms[key[row]] if rms[key[row]] else 0.0 for (row, t), v in raw.items()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("clip", [None, 5.0])
+@pytest.mark.parametrize(("scale", "normalised"), [
+    ("none", True), ("batch_std", True), ("group_std", True), ("task_rms", True), ("batch_std", False),
+])  # fmt: skip
+@pytest.mark.parametrize("estimator", ["group_rtg", "gae"])
+def test_advantages_are_those_of_a_brute_force(
+    estimator: str, scale: str, normalised: bool, clip: float | None, seed: int
+) -> None:
+    groups = ragged(seed)
+    cfg = TrainingConfig(
+        estimator=estimator, advantage_scale=scale, advantage_normalization=normalised, reward_clip=clip, gamma=0.8,
+        gae_lambda=0.6,
+    ).advantage  # fmt: skip
+    seen = attempts_of(groups)
+    values = lambda members: [np.array([value(r, t) for t in range(len(m) + 1)]) for r, m in enumerate(members)]  # noqa: E731
+    found = estimate_advantages(scored_attempts(groups), cfg, values if estimator == "gae" else None)
+    raw = brute_force(groups, estimator, 0.8, 0.6, clip)
+    expected = np.zeros(found.advantages.shape)
+    for (row, step), advantage in divide(groups, raw, scale if normalised else "none").items():
+        expected[row, step] = advantage
+    np.testing.assert_allclose(found.advantages, expected, atol=1e-9)
+    assert (found.returns is None) == (found.values is None) == (estimator != "gae")
+    if found.returns is not None and found.values is not None:
+        for (row, step), advantage in raw.items():
+            assert float(found.returns[row, step]) == pytest.approx(advantage + value(row, step)), "not scaled"
+            assert float(found.values[row, step]) == value(row, step)
+    assert len(seen) == len(found.advantages)
+
+
+BASELINES = {
+    "group_mean": [-2.0, 0, 2, -1, 1], "group_median": [-2.0, 0, 2, -1, 1], "leave_one_out": [-3.0, 0, 3, -2, 2],
+    "global_mean": [-3.8, -1.8, 0.2, 1.7, 3.7], "none": [1.0, 3, 5, 6.5, 8.5],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("estimator", ["outcome", "turns"])
+def test_every_baseline_by_hand(baseline: str, estimator: str) -> None:
+    """Attempts of one action: there a turn's advantage is that of its attempt."""
+    groups = [group("a", [[1], [3], [5]]), group("b", [[6.5], [8.5]])]
+    rows = advantages(groups, estimator=estimator, baseline_type=baseline, advantage_scale="none")
+    assert [row[0] for row in rows] == pytest.approx(BASELINES[baseline])
+
+
+@pytest.mark.parametrize(("scale", "std", "expected"), [
+    ("group_std", "population", [-1, 1, -1, 1]), ("group_std", "sample", [-(2**-0.5), 2**-0.5, -(2**-0.5), 2**-0.5]),
+    ("batch_std", "population", [-1 / 13**0.5, 1 / 13**0.5, -5 / 13**0.5, 5 / 13**0.5]),
+    ("none", "sample", [-1, 1, -5, 5]),
+])  # fmt: skip
+def test_every_scale_of_an_outcome_by_hand(scale: str, std: str, expected: list[float]) -> None:
+    """Totals 1, 3 and −3, 7: their deviation from the batch's mean of 2 has the square 13; the group's 1 and 25."""
+    groups = [group("a", [[1], [3]]), group("b", [[-3], [7]])]
+    rows = advantages(groups, advantage_scale=scale, std_type=std)
+    assert [row[0] for row in rows] == pytest.approx(expected)
+    plain = advantages(groups, advantage_scale=scale, std_type=std, advantage_normalization=False)
+    assert [row[0] for row in plain] == [-1, 1, -5, 5]
+
+
+def test_turns_clip_discount_and_scale() -> None:
+    """Two turns each. Clipped to 2, the totals are 3 and 1; a tool's answer lies between the turns."""
+    mask = np.array([True, False, True])
+    members = tuple(replace(attempt(n, r), mask=mask) for n, r in (("p", [1.0, 0, 9]), ("q", [1.0, 0, 0])))
+    scored = ScoredGroup(Group("a", Task("t/0"), members), (Score(10.0, rewards=members[0].rewards), Score(1.0)))
+    rows = advantages([scored], estimator="turns", reward_clip=2.0, gamma=0.5, advantage_scale="none")
+    # q's score does not say when: all of it counts at the end, so its first turn earned 1 less than p's.
+    assert rows[0] == pytest.approx([0.5 + 0.5 * 0.5, 0, 0.5])
+    assert rows[1] == pytest.approx([-0.5 - 0.5 * 0.5, 0, -0.5])
+    rms = advantages([scored], estimator="turns", reward_clip=2.0, gamma=0.5, advantage_scale="group_std")
+    assert rms[0] == pytest.approx([0.75 / 0.40625**0.5, 0, 0.5 / 0.40625**0.5])
+
+
+@pytest.mark.parametrize("total", [-7.0, 7.0])
+def test_rewards_are_clipped_on_both_sides(total: float) -> None:
+    (row, _) = advantages([group("a", [[total], [0.0]])], reward_clip=3.0, advantage_scale="none")
+    assert row == [np.sign(total) * 1.5]
+
+
+def test_the_scale_of_values_counts_every_action_of_every_attempt_of_a_task_and_nothing_else() -> None:
+    scales = ValueScales()
+    returns = torch.tensor([[3.0, 4, 99], [5, 99, 99], [2, 2, 2]])
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.bool)
+    units = scales.before(["a", "a", "b"], returns, mask)
+    assert units.tolist() == pytest.approx([(50 / 3) ** 0.5, (50 / 3) ** 0.5, 2.0])
+    assert scales.before(["c"], returns[:1], torch.zeros(1, 3, dtype=torch.bool)).tolist() == [1.0]
+    twin = ValueScales()
+    twin.load_state_dict(scales.state_dict())
+    scales.after(["a"], returns[:1], mask[:1])
+    assert twin.squares == pytest.approx({"a": 50 / 3, "b": 4.0, "c": 0.0}), "a state does not change afterwards"
+    assert scales.squares["a"] == pytest.approx(0.9 * 50 / 3 + 0.1 * 12.5)
+
+
+def test_group_gae_discounts_clips_and_measures_in_the_units_of_clipped_returns() -> None:
+    """Paid 1 and 9, clipped to 4, at a discount of a half: returns 3 and 4, a unit of √12.5."""
+    cfg = TrainingConfig(estimator="group_gae", advantage_scale="none", reward_clip=4.0, gamma=0.5, gae_lambda=1.0)
+    scales = ValueScales()
+    critic = ScaledCritic(lambda members: [np.array([0.2, 0.4, 7.0]) for _ in members], scales)
+    found = estimate_advantages(scored_attempts([group("a", [[1.0, 9.0]])]), cfg.advantage, critic)
+    unit = 12.5**0.5
+    assert found.advantages[0].tolist() == pytest.approx([3 - 0.2 * unit, 4 - 0.4 * unit])
+    assert found.returns is not None
+    assert found.returns[0].tolist() == pytest.approx([3 / unit, 4 / unit])
+    assert scales.squares["t"] == pytest.approx(12.5)
+
+
+def test_the_units_follow_the_critics_targets_and_not_what_was_paid() -> None:
+    """λ = 0: the target of the first step is 3 + 0.5 · V of the second, which the critic puts at 4 units of √10."""
+    cfg = TrainingConfig(estimator="group_gae", advantage_scale="none", gamma=0.5, gae_lambda=0.0).advantage
+    scales = ValueScales()
+    critic = ScaledCritic(lambda members: [np.array([0.0, 4.0, 0.0]) for _ in members], scales)
+    found = estimate_advantages(scored_attempts([group("a", [[3.0, 2.0]])]), cfg, critic)
+    paid = (4.0**2 + 2.0**2) / 2
+    target = (3 + 0.5 * 4 * paid**0.5, 2.0)
+    after = 0.9 * paid + 0.1 * (target[0] ** 2 + target[1] ** 2) / 2
+    assert scales.squares["t"] == pytest.approx(after)
+    assert found.returns is not None
+    assert found.returns[0].tolist() == pytest.approx([t / after**0.5 for t in target])
+
+
+@pytest.mark.parametrize(("mask", "expected"), [
+    ([[0, 0, 0]], [[0, 0, 0]]), ([[1, 0, 1]], [[0, 0, 1]]), ([[1, 1, 0]], [[0, 1, 0]]), ([[1, 0, 0]], [[1, 0, 0]]),
+])  # fmt: skip
+def test_the_last_action_of_a_row(mask: list[list[int]], expected: list[list[int]]) -> None:
+    assert last_actions(torch.tensor(mask).bool()).int().tolist() == expected
+
+
+def test_an_attempt_without_an_action_earns_nothing() -> None:
+    member = replace(attempt("m", [1.0, 2.0]), mask=np.zeros(2, bool))
+    for score in (Score(3.0), Score(3.0, rewards=np.array([1.0, 2.0]))):
+        assert credited(member, score).tolist() == [0.0, 0.0]
+
+
+def test_a_tiny_scale_is_still_a_scale() -> None:
+    """Advantages of a billionth are divided like any others; only 0 stays 0."""
+    assert divided(torch.tensor([1e-9, 0.0]), torch.tensor([1e-9, 0.0])).tolist() == [1.0, 0.0]
+    assert divided(torch.tensor([5.0]), torch.tensor([1e-12])).tolist() == [0.0]
+
+
+def test_attempts_know_their_group_their_task_and_their_seed() -> None:
+    groups = [group("a", [[1], [2, 2]], task="x/0"), group("b", [[3]], task="y/7"), group("c", [[4]], task="x/1")]
+    groups[1] = replace(groups[1], group=replace(groups[1].group, task=Task("y/7", None, 5)))
+    found = scored_attempts(groups)
+    assert found.group.tolist() == [0, 0, 1, 2]
+    assert found.weight_group.tolist() == found.scale_group[0].tolist() == [0, 0, 1, 0]
+    assert (found.kinds, found.seeds) == (("x", "x", "y", "x"), (0, 0, 5, 0))
+    assert found.mask.int().tolist() == [[1, 0], [1, 1], [1, 0], [1, 0]]
+    assert found.rewards.tolist() == [[1, 0], [2, 2], [3, 0], [4, 0]]

@@ -24,3 +24,5 @@ def test_trend_is_the_least_squares_line_and_its_error() -> None:
     slope, error = trend([0.0, 1.0, 0.0, 1.0])
     # By hand: slope = (-1.5·-.5 - .5·.5 + .5·-.5 + 1.5·.5)/5 = 0.2; residual squares 0.8, /2/5 → 0.2828.
     assert (slope, error) == pytest.approx((0.2, math.sqrt(0.08)))
+    assert trend([0.0, 1.0, 2.0]) == pytest.approx((1.0, 0.0))
+    assert trend([0.0, 1.0]) == (0.0, math.inf)

@@ -20,9 +20,11 @@ from groupwise.errors import ConfigError
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rollout.episodes import collect_groups
 from groupwise.training.batch_source import GroupSource, NumberedTasks
+from groupwise.training.estimators import AdvantageEstimate, Attempts, scored_attempts
 from groupwise.training.folder import create_run
+from groupwise.training.group_assignment import GroupAssignment
 from groupwise.training.session import Parts, execute
-from groupwise.types import Group, Task
+from groupwise.types import End, Group, Score, ScoredGroup, Task, Trajectory
 
 Configure = Callable[..., TrainingConfig]
 Numbers = Callable[[Path], dict[str, Any]]
@@ -237,3 +239,85 @@ def test_a_run_resumed_with_another_strategy_starts_that_one_afresh(suite: Confi
     assert after.groups.rule.shares == before.groups.rule.shares
     assert len(after.groups.weight.mixture) == 0
     after.next()
+
+
+def made(lengths: Sequence[int], totals: Sequence[float], kinds: Sequence[str]) -> Attempts:
+    """Attempts of those lengths, totals and tasks; each has one more step, which is not its own."""
+    groups = []
+    for number, (length, total, kind) in enumerate(zip(lengths, totals, kinds, strict=True)):
+        steps = np.arange(length + 1)
+        zeros = np.zeros(length + 1)
+        member = Trajectory(
+            str(number), kind, "g", steps[:, None], steps, steps > 0, zeros, steps, zeros, End.FINISHED, True
+        )
+        groups.append(ScoredGroup(Group(str(number), Task(f"{kind}/{number}"), (member,)), (Score(total),)))
+    return scored_attempts(groups)
+
+
+@pytest.mark.parametrize(("loss_type", "weights", "shares"), [
+    # Steps 1, 3 and 4: the groups have 4 and 4 of them, or 2 attempts and 1.
+    ("dapo", [1.0, 1.0, 1.0], [0.5, 0.5]), ("grpo", [0.75, 0.75, 1.5], [0.5, 0.5]),
+])  # fmt: skip
+def test_the_metrics_of_groups_by_hand(
+    small_config: Configure, loss_type: str, weights: list[float], shares: list[float]
+) -> None:
+    attempts = made([1, 3, 4], [2.0, 6.0, -1.0], ["a", "a", "b"])
+    groups = GroupAssignment(small_config(loss_type=loss_type, group_weight_method="balanced"))
+    attempts = groups.assign(attempts)
+    found = groups.weigh(attempts)
+    assert found is not None
+    assert found.tolist() == pytest.approx(weights)
+    worth = torch.tensor([[9, 1.0, 9, 9, 9], [9, -2, 2, 3, 9], [9, 1, 1, 1, 1]], dtype=torch.float64)
+    metrics = groups.metrics(attempts, AdvantageEstimate(worth), found)
+    assert metrics == pytest.approx({
+        "group/a/reward_mean": 4.0, "group/a/steps": 4.0, "group/a/weight": weights[0], "group/a/share": shares[0],
+        "group/a/advantage_rms": 4.5**0.5, "group/b/reward_mean": -1.0, "group/b/steps": 4.0,
+        "group/b/weight": weights[2], "group/b/share": shares[1], "group/b/advantage_rms": 1.0,
+    })  # fmt: skip
+    plain = groups.metrics(attempts, AdvantageEstimate(worth), None)
+    assert (plain["group/a/weight"], plain["group/b/weight"]) == (1.0, 1.0)
+    assert plain["group/b/share"] == pytest.approx({"dapo": 0.5, "grpo": 1 / 3}[loss_type])
+
+
+@pytest.mark.parametrize(("kinds", "reported"), [(1, 0), (2, 2), (16, 16), (17, 0)])
+def test_groups_are_reported_if_there_are_several_but_not_too_many(
+    small_config: Configure, kinds: int, reported: int
+) -> None:
+    groups = GroupAssignment(small_config())
+    attempts = groups.assign(made([1] * kinds, [0.0] * kinds, [f"k{n}" for n in range(kinds)]))
+    found = groups.metrics(attempts, AdvantageEstimate(torch.zeros(attempts.mask.shape)), None)
+    assert len([name for name in found if name.endswith("/steps")]) == reported
+
+
+@pytest.mark.parametrize(("scale", "scaled"), [("task_rms", [[0, 1, 1, 0]]), ("batch_std", [[0, 0, 1, 1]])])
+def test_each_kind_of_group_has_its_own_strategy(small_config: Configure, scale: str, scaled: list[list[int]]) -> None:
+    """Grouped by length for the scale (if there is one), by difficulty for weights, by task for the baseline."""
+    attempts = made([1, 9, 9, 1], [5.0, 0.0, 5.0, 0.0], ["x", "x", "y", "y"])
+    cfg = small_config(advantage_scale=scale, scale_group="length", weight_group="difficulty", n_groups=2)
+    found = GroupAssignment(cfg).assign(attempts)
+    assert found.scale_group.tolist() == scaled
+    assert found.weight_group.tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
+    assert found.group.tolist() == [0, 1, 2, 3], "from one start each"
+    assert GroupAssignment(small_config(baseline_group="task")).assign(attempts).group.tolist() == [0, 0, 1, 1]
+    both = GroupAssignment(small_config(advantage_scale="task_rms", group_strategy="length", n_groups=2))
+    assert both.assign(attempts).scale_group.tolist() == [[0, 1, 1, 0]]
+    assert both.assign(attempts).weight_group.tolist() == [0, 1, 1, 0]
+
+
+def test_settings_of_groups_and_weights_reach_them(small_config: Configure) -> None:
+    cfg = small_config(
+        group_weight_method="performance", group_weight_temperature=0.3, group_weight_floor=0.4, n_groups=3,
+        group_strategy="adaptive", history_window=17, seed=5,
+    )  # fmt: skip
+    groups: Any = GroupAssignment(cfg)
+    assert (groups.rule.temperature, groups.rule.floor) == (0.3, 0.4)
+    assert (groups.weight.count, groups.weight.seed, groups.weight.history.maxlen) == (3, 5, 17)
+    assert groups.weight.name == groups.scale.name == "adaptive"
+    assert groups.weight is not groups.scale, "each remembers for itself"
+
+
+def test_nothing_to_assign_is_nothing_to_weigh(small_config: Configure) -> None:
+    groups = GroupAssignment(small_config(group_weight_method="balanced"))
+    nothing = made([], [], [])
+    assert groups.assign(nothing) is nothing
+    assert groups.weigh(nothing) is None

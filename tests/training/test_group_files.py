@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from groupwise.agents import language_product as product
 from groupwise.config import TrainingConfig
 from groupwise.control.grpo import build
+from groupwise.errors import RunError
 from groupwise.training.folder import create_run
-from groupwise.training.group_files import read_groups, write_groups
+from groupwise.training.group_files import (
+    damaged_groups,
+    groups_after,
+    numbered,
+    read_groups,
+    rewards_of,
+    write_groups,
+)
 from groupwise.training.session import execute
 from groupwise.training.step_groups import LONGEST_TEXT, words
 from groupwise.types import GroupRecord
@@ -80,3 +90,83 @@ def test_endless_words_keep_their_beginning_and_their_end_and_say_how_long_they_
     assert text.startswith("begin")
     assert text.endswith("end")
     assert "50,008 characters" in text
+
+
+FULL = GroupRecord(
+    "g/1", "t/2", "g/1/m0", -1.5, {"a": 1.0, "b": -2.5}, ("x", "y"), 0.25, 3, "truncated", "", 7, "said", "asked",
+    ("to", "ken"), (False, True), (0.0, 0.5), (-0.25, -1.5), "thought",
+)  # fmt: skip
+
+
+def test_every_column_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "000012.parquet"
+    lost = replace(RECORD, total=None, failure="reward/raised: no", parts={})
+    write_groups(path, 12, [FULL, lost])
+    first, second = read_groups(path)
+    expected = {**asdict(FULL), "step": 12}
+    for name, value in expected.items():
+        found = dict(first[name]) if name == "parts" else first[name]
+        assert found == (list(value) if isinstance(value, tuple) else value), name
+    assert first.keys() == expected.keys()
+    assert (second["total"], second["failure"], second["step"]) == (None, "reward/raised: no", 12)
+    write_groups(path, 3, [])
+    assert read_groups(path) == []
+
+
+@pytest.mark.parametrize("name", ["step", "group_id", "total", "parts", "advantage", "version"])
+def test_a_file_without_a_column_it_always_had_is_no_group_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "1.parquet"
+    write_groups(path, 1, [FULL])
+    pq.write_table(pq.read_table(path).drop_columns([name]), path)
+    with pytest.raises(RunError, match=f"1.parquet is not a group file: check the columns {name}"):
+        read_groups(path)
+
+
+def test_a_file_of_other_columns_or_kinds_or_with_holes_is_no_group_file(tmp_path: Path) -> None:
+    path = tmp_path / "1.parquet"
+    write_groups(path, 1, [FULL])
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("more", pa.array([1])), path)
+    with pytest.raises(RunError, match="check the columns more"):
+        read_groups(path)
+    pq.write_table(table.set_column(0, "step", pa.array(["one"])), path)
+    with pytest.raises(RunError, match="check the columns step"):
+        read_groups(path)
+    pq.write_table(table.set_column(1, "group_id", pa.array([None], pa.string())), path)
+    with pytest.raises(RunError, match="some rows have missing values"):
+        read_groups(path)
+    for content in (b"", b"PAR1", b"x" * 500):
+        path.write_bytes(content)
+        with pytest.raises(RunError, match="is not a group file"):
+            read_groups(path)
+
+
+def test_the_rewards_of_a_file_are_those_of_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "1.parquet"
+    write_groups(path, 1, [replace(RECORD, total=total) for total in (1.0, None, 4.0, 7.0)])
+    assert rewards_of(path) == pytest.approx(
+        {"reward/mean": 4.0, "reward/std": 6**0.5, "reward/min": 1.0, "reward/max": 7.0}
+    )
+    write_groups(path, 1, [replace(RECORD, total=None)])
+    assert rewards_of(path) == {}
+    path.write_bytes(b"x")
+    assert rewards_of(path) == {}
+
+
+def test_files_are_ordered_by_number_and_those_after_a_step_are_found(tmp_path: Path) -> None:
+    for name in ("000002", "1000000", "999999", "mine", "000003"):
+        write_groups(tmp_path / f"{name}.parquet", 1, [RECORD])
+    (tmp_path / ".000009.parquet.7.tmp").write_bytes(b"half")
+    (tmp_path / "000008.parquet").mkdir()
+    assert [p.stem for p in numbered(tmp_path)] == ["000002", "000003", "999999", "1000000"]
+    assert [p.name for p in groups_after(tmp_path, 3)] == ["999999.parquet", "1000000.parquet", ".000009.parquet.7.tmp"]
+    assert len(groups_after(tmp_path, 2)) == 4
+
+
+@pytest.mark.parametrize(("look_at", "found"), [(1, []), (2, ["000002"]), (3, ["000001", "000002"])])
+def test_only_the_newest_files_are_looked_at_for_damage(tmp_path: Path, look_at: int, found: list[str]) -> None:
+    for step in (1, 2, 3):
+        write_groups(tmp_path / f"{step:06d}.parquet", step, [RECORD])
+    for step in (1, 2):
+        os.truncate(tmp_path / f"{step:06d}.parquet", 100)
+    assert [p.stem for p in damaged_groups(tmp_path, look_at)] == found

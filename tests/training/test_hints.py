@@ -4,11 +4,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from groupwise.config.sections import SETTINGS
+from groupwise.training import hints as rules
+from groupwise.training.hint_evidence import KEEP, Evidence
 from groupwise.training.hints import COOLDOWN, REMEDIES, WARMUP, HintEngine
 
 CONFIG = {
@@ -201,3 +204,249 @@ def test_a_resumed_engine_goes_on_exactly(code: str) -> None:
 def test_missing_metrics_are_no_reason_for_hints() -> None:
     assert given({} for _ in range(100)) == []
     assert given({"reward/mean": None, "loss/total": None} for _ in range(100)) == []
+
+
+FLAT = [1.0, 2.0] * 10
+RISING = [float(n) for n in range(20)]
+
+
+def evidence(config: dict[str, Any] | None = None, **facts: Any) -> Evidence:
+    """Twenty steps of a run between 0 and 4 that stands at 2, where it began; metrics by name are constant.
+
+    A list gives the last values of a metric.
+    """
+    recent = {
+        name.replace("__", "/"): list(value) if isinstance(value, list) else [value] * 20
+        for name, value in facts.items() if "__" in name
+    }  # fmt: skip
+    plain = {"rewards": [2.0] * 20, "first_rewards": [2.0] * 5, "lowest": 0.0, "highest": 4.0, "best": 2.0}
+    about = {name: value for name, value in facts.items() if "__" not in name}
+    return Evidence(config or {}, 100, 20, recent, **{**plain, **about})
+
+
+def silent(**facts: Any) -> Evidence:
+    return evidence(**{"groups__zero_spread_share": 0.8, **facts})
+
+
+def at(reward: float) -> dict[str, Any]:
+    """A run that stands there from the beginning."""
+    return {"rewards": [reward] * 20, "first_rewards": [reward] * 5, "best": reward}
+
+
+# A run that rose from 0 to 3.5 of 4: it has learned, and is solved.
+SOLVED: dict[str, Any] = {"rewards": [3.5] * 20, "first_rewards": [0.0] * 5, "best": 3.5}
+LEARNED: dict[str, Any] = {"rewards": [2.5] * 20, "first_rewards": [0.0] * 5, "best": 2.5}
+CLIP = {"advantage": {"reward_clip": 2.0, "estimator": "outcome"}}
+ONE = {"rollout": {"num_generations": 1}}
+KL = {"optim": {"kl_stop": 0.1, "num_epochs": 4}}
+NORM = {"optim": {"max_grad_norm": 0.5}}
+CASES: list[tuple[Any, Evidence, str | None]] = [
+    (rules.no_spread, silent(groups__zero_spread_share=0.6), "attempts_alike"),
+    (rules.no_spread, silent(groups__zero_spread_share=0.59), None),
+    (rules.no_spread, silent(groups__zero_spread_share=[0.9, 0.9, 0.5, 0.9, 0.9]), None),
+    (rules.no_spread, silent(groups__zero_spread_share=[0.0, 0.9, 0.9, 0.9, 0.9, 0.9]), "attempts_alike"),
+    (rules.no_spread, silent(groups__zero_spread_share=[0.9] * 4), None),
+    (rules.no_spread, silent(groups__zero_spread_share=[0.9, 0.9, None, 0.9, 0.9]), None),
+    (rules.no_spread, silent(rewards=[]), None), (rules.no_spread, silent(**SOLVED), None),
+    (rules.no_spread, silent(config=ONE), "group_of_one"),
+    (rules.no_spread, silent(groups__close_share=0.4), "attempts_alike"),
+    (rules.no_spread, silent(groups__close_share=0.41), "rewards_too_close"),
+    (rules.no_spread, silent(lowest=2.0, highest=2.0), "reward_constant"),
+    (rules.no_spread, silent(**at(3.0)), "tasks_too_easy"), (rules.no_spread, silent(**at(2.96)), "attempts_alike"),
+    (rules.no_spread, silent(**at(1.0)), "tasks_too_hard"), (rules.no_spread, silent(**at(1.04)), "attempts_alike"),
+    (rules.no_spread, silent(config=CLIP, lowest=2.5, highest=9.0, **at(5.0)), "rewards_clipped"),
+    (rules.no_spread, silent(config=CLIP, lowest=2.0, highest=9.0, **at(5.0)), "attempts_alike"),
+    (rules.no_spread, silent(config=CLIP, lowest=-9.0, highest=4.0, **at(-3.0)), "rewards_clipped"),
+    (rules.no_spread, silent(config=CLIP, lowest=-9.0, highest=4.0, **at(-2.0)), "attempts_alike"),
+    (rules.attempts_failing, evidence(groups__failed_share=0.3), "attempts_failing"),
+    (rules.attempts_failing, evidence(groups__failed_share=0.29), None),
+    (rules.attempts_failing, evidence(groups__failed_share=[0.9, 0.0, 0.0, 0.0]), None),
+    (rules.attempts_failing, evidence(groups__failed_share=[0.0, 0.9, 0.0, 0.1]), "attempts_failing"),
+    (rules.attempts_failing, evidence(), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.125, first_entropies=[2.5]), "entropy_collapsed"),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.13, first_entropies=[2.5]), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=[0.1, 0.1, 0.2, 0.1, 0.1], first_entropies=[2.5]), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.0, first_entropies=[2.5]), "entropy_collapsed"),
+    (rules.entropy_collapsed, evidence(policy__entropy=-0.1, first_entropies=[2.5]), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.0, first_entropies=[2.5, 0.0]), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.1), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.1, first_entropies=[2.5], **SOLVED), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.1, first_entropies=[2.5], **LEARNED), "entropy_collapsed"),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.1, first_entropies=[2.5], rewards=RISING, highest=99.0), None),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=1.0, optim__steps=2.0), "stopped_by_kl"),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=1.01, optim__steps=2.0), None),
+    (rules.stopped_by_kl, evidence(optim__epochs=1.0, optim__steps=2.0), None),
+    (rules.stopped_by_kl, evidence({"optim": {"num_epochs": 4}}, optim__epochs=1.0, optim__steps=2.0), None),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=[1.0] * 9, optim__steps=2.0), None),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=1.0, optim__steps=[0.0] + [1.0] * 9), None),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=1.0, optim__steps=[0.0] + [1.0] * 10), "stopped_by_kl"),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=1.0, optim__steps=2.0, **LEARNED), None),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=1.0, optim__steps=2.0, rewards=RISING, highest=99.0), None),
+    (rules.clipped_too_much, evidence(policy__clip_low=0.25, policy__clip_high=0.15), None),
+    (rules.clipped_too_much, evidence(policy__clip_low=0.25, policy__clip_high=0.16), "clipped_too_much"),
+    (rules.clipped_too_much, evidence(policy__clip_high=0.41), "clipped_too_much"),
+    (rules.clipped_too_much, evidence(policy__clip_low=0.41), "clipped_too_much"),
+    (rules.clipped_too_much, evidence(), None),
+    (rules.gradient_vanished, evidence(optim__grad_norm=9e-7, groups__zero_spread_share=0.9), "gradient_vanished"),
+    (rules.gradient_vanished, evidence(optim__grad_norm=1e-6, groups__zero_spread_share=0.9), None),
+    (rules.gradient_vanished, evidence(optim__grad_norm=9e-7, groups__zero_spread_share=0.91), None),
+    (rules.gradient_vanished, evidence(optim__grad_norm=[0, 0, 1e-3, 0, 0], groups__zero_spread_share=0.1), None),
+    (rules.gradient_vanished, evidence(optim__grad_norm=0.0), None),
+    (rules.gradient_clipped, evidence(NORM, optim__grad_norm=5.0), None),
+    (rules.gradient_clipped, evidence(NORM, optim__grad_norm=5.1), "gradient_clipped"),
+    (rules.gradient_clipped, evidence(NORM, optim__grad_norm=[1.0] + [9.0] * 9), None),
+    (rules.gradient_clipped, evidence(NORM, optim__grad_norm=[1.0] + [9.0] * 10), "gradient_clipped"),
+    (rules.gradient_clipped, evidence(NORM, optim__grad_norm=9.0, **LEARNED), None),
+    (rules.gradient_clipped, evidence(optim__grad_norm=9.0), None),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=0.5), None),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=0.51), "attempts_cut_off"),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=[0.9] * 14), None),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=0.9, **LEARNED), None),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=0.9, **at(3.2)), None),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=0.9, **at(3.1)), "attempts_cut_off"),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=0.9, rewards=RISING, highest=99.0), None),
+    (rules.reward_flat, evidence(rewards=FLAT * 2), "reward_flat"),
+    (rules.reward_flat, evidence(rewards=(FLAT * 2)[1:]), None),
+    (rules.reward_flat, evidence(rewards=RISING + RISING + FLAT * 2), "reward_flat"),
+    (rules.reward_flat, evidence(rewards=[float(n) for n in range(40)], highest=99.0), None),
+    (rules.reward_flat, evidence(**at(3.8) | {"rewards": [3.8] * 40}), None),
+    (rules.reward_flat, evidence(**at(3.7) | {"rewards": [3.7] * 40}), "reward_flat"),
+    (rules.reward_flat, evidence(**SOLVED | {"rewards": [3.5] * 120}), None),
+    (rules.reward_flat, evidence(**LEARNED | {"rewards": [2.5] * 119}), None),
+    (rules.reward_flat, evidence(**LEARNED | {"rewards": [2.5] * 120}), "reward_flat"),
+    (rules.reward_flat, evidence(rewards=FLAT * 2, groups__zero_spread_share=0.6), None),
+    (rules.reward_flat, evidence(rewards=FLAT * 2, groups__failed_share=0.3), None),
+    (rules.reward_flat, evidence(rewards=FLAT * 2, groups__failed_share=0.2), "reward_flat"),
+    (rules.reward_fell, evidence(rewards=[1.9] * 5, first_rewards=[1.0] * 5, best=4.0), "reward_fell"),
+    (rules.reward_fell, evidence(rewards=[2.5] * 5, first_rewards=[1.0] * 5, best=4.0), None),
+    (rules.reward_fell, evidence(rewards=[1.0] * 5, first_rewards=[1.0] * 5, best=2.0), "reward_fell"),
+    (rules.reward_fell, evidence(rewards=[1.0] * 5, first_rewards=[1.0] * 5, best=2.0, highest=7.0), None),
+    (rules.reward_fell, evidence(rewards=[0.0] * 5, first_rewards=[2.0] * 5, best=2.0), None),
+    (rules.evaluation_fell, evidence(evaluations=[0.0, 2.0, 0.0, 0.0]), "evaluation_fell"),
+    (rules.evaluation_fell, evidence(evaluations=[2.0, 0.0, 0.0]), None),
+    (rules.evaluation_fell, evidence(evaluations=[0.0, 2.0, 0.0, 1.6]), None),
+    (rules.evaluation_fell, evidence(evaluations=[0.0, 2.0, 0.0, 1.5]), "evaluation_fell"),
+    (rules.evaluation_fell, evidence(evaluations=[0.0, 0.5, 0.0, 0.0]), None),
+    (rules.evaluation_fell, evidence(evaluations=[2.0, 2.0, 0.0, 0.0]), None),
+    (rules.not_finite, evidence(broken={"loss/total": 1}), "not_finite"), (rules.not_finite, evidence(), None),
+    (rules.not_finite, evidence(broken={"optim/grad_norm": 2, "optim/critic_grad_norm": 2}), None),
+    (rules.not_finite, evidence(broken={"optim/critic_grad_norm": 3}), "not_finite"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "seen", "code"), CASES, ids=[f"{n}-{c[0].__name__}" for n, c in enumerate(CASES)])
+def test_each_rule_at_its_limits(rule: Any, seen: Evidence, code: str | None) -> None:
+    hint = rule(seen)
+    assert (hint and hint.code) == code
+
+
+def test_a_message_says_every_attempt_or_how_many_and_which_numbers_broke() -> None:
+    said = [rules.attempts_failing(evidence(groups__failed_share=share)) for share in (1.0, 0.99)]
+    assert [hint.message.split(" of the ")[0] for hint in said if hint] == ["Every attempt", "99%"]
+    broken = rules.not_finite(evidence(broken=dict.fromkeys("abcde", 1)))
+    assert broken is not None
+    assert broken.message == "No longer finite: a, b, c and 2 more."
+    vanished = rules.gradient_vanished(evidence(optim__grad_norm=0.0, groups__zero_spread_share=0.25))
+    assert vanished is not None
+    assert vanished.message.startswith("75% of the groups have spread, yet the gradient's norm is 0:")
+    three = rules.not_finite(evidence(broken=dict.fromkeys("abc", 1)))
+    assert three is not None
+    assert three.message == "No longer finite: a, b, c."
+
+
+def test_what_is_remembered_of_a_run() -> None:
+    seen = Evidence({}, 100)
+    for step in range(1, 31):
+        seen.add_step({"policy/entropy": 1.0 / step, "reward/mean": float(step), "policy/kl": float(step)})
+    assert seen.seen == 30
+    assert seen.first_entropies == [1.0, 1 / 2, 1 / 3]
+    assert seen.first_rewards == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert seen.recent["policy/kl"] == [float(n) for n in range(31 - KEEP, 31)]
+    assert (seen.last("policy/kl", 2), seen.mean("policy/kl"), seen.mean("policy/kl", 2)) == ([29.0, 30.0], 28.0, 29.5)
+    assert (seen.lowest, seen.highest, seen.start, seen.reward, seen.best) == (1.0, 30.0, 3.0, 28.0, 28.0)
+    assert (seen.span, seen.standing, seen.learned, seen.solved) == (29.0, 27 / 29, True, True)
+    assert seen.last("groups/failed_share", 1) == [], "it was never measured"
+    for step in range(200):
+        seen.add_step({"reward/mean": 0.0 if step else 7.0, "reward/min": -5.0, "reward/max": 50.0})
+    assert (seen.lowest, seen.highest, seen.best, seen.reward) == (-5.0, 50.0, 28.0, 0.0)
+    assert len(seen.rewards) == 3 * seen.patience
+
+
+def test_the_best_reward_is_of_several_steps_and_not_of_a_lucky_one() -> None:
+    seen = Evidence({}, 100)
+    for reward, best in (
+        (9.0, -math.inf),
+        (1.0, -math.inf),
+        (1.0, -math.inf),
+        (1.0, -math.inf),
+        (3.0, 3.0),
+        (0.0, 3.0),
+    ):
+        seen.add_step({"reward/mean": reward})
+        assert seen.best == best
+
+
+@pytest.mark.parametrize(("total", "expected"), [(0, 40), (200, 40), (204, 40), (205, 41), (1000, 200), (5000, 200)])
+def test_patience_is_a_fifth_of_a_run_within_bounds(total: int, expected: int) -> None:
+    assert Evidence({}, total).patience == expected
+
+
+@pytest.mark.parametrize(("reward", "start", "learned", "solved"), [
+    (3.0, 2.0, False, False), (3.1, 2.0, True, False), (3.2, 2.0, True, True), (3.9, 3.0, False, False),
+])  # fmt: skip
+def test_a_run_has_learned_by_a_quarter_of_its_range_and_is_solved_near_the_top_of_it(
+    reward: float, start: float, learned: bool, solved: bool
+) -> None:
+    seen = evidence(rewards=[reward] * 5, first_rewards=[start])
+    assert (seen.learned, seen.solved) == (learned, solved)
+
+
+def test_a_metric_is_broken_while_it_is_no_number_and_not_while_it_is_not_measured() -> None:
+    seen = Evidence({}, 100)
+    for value, count in ((math.nan, 1), (math.inf, 2), (None, None), (-math.inf, 1), (2.0, None)):
+        seen.add_step({"loss/total": value})
+        assert seen.broken.get("loss/total") == count
+    seen.add_evaluation({"eval/reward_mean": math.nan})
+    seen.add_evaluation({"eval/reward_mean": 2.0, "eval/length": math.inf})
+    assert (seen.broken, seen.evaluations) == ({"eval/length": 1}, [2.0])
+
+
+def test_settings_are_found_by_name_or_are_none() -> None:
+    seen = Evidence({"optim": {"kl_stop": None, "num_epochs": 4}, "loss": 3}, 100)
+    assert [seen.setting(path) for path in ("optim.num_epochs", "optim.kl_stop", "optim.x", "x.y", "loss.x")] == [
+        4, None, None, None, None,
+    ]  # fmt: skip
+    assert (seen.numeric("optim.num_epochs"), seen.numeric("optim.kl_stop")) == (4.0, None)
+
+
+def test_a_rising_reward_is_more_than_two_standard_errors_of_it() -> None:
+    noisy = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    assert evidence(rewards=RISING).rising(10)
+    assert not evidence(rewards=noisy).rising(6)
+    assert not evidence(rewards=RISING[::-1]).rising(10)
+    assert not evidence(rewards=[9.0, *RISING[:2]]).rising(2), "two values have no trend"
+    assert evidence(rewards=[99.0] * 10 + RISING).rising(20), "only the last ones count"
+
+
+@pytest.mark.parametrize("gone", [COOLDOWN - 1, COOLDOWN, COOLDOWN + 1])
+def test_a_condition_must_be_gone_for_its_cooldown_before_its_hint_comes_again(gone: int) -> None:
+    def twice(step: int, metrics: Metrics) -> None:
+        if step <= 10 or step > 10 + gone:
+            metrics["loss/total"] = math.nan
+
+    steps = [step for step, code in given(cartpole(40, change=twice)) if code == "not_finite"]
+    assert steps == ([WARMUP + 1, 11 + gone] if gone > COOLDOWN else [WARMUP + 1])
+
+
+def test_hints_come_after_five_steps_and_again_after_ten_without_their_condition() -> None:
+    assert (WARMUP, COOLDOWN) == (5, 10)
+
+
+def test_evaluations_do_not_let_time_pass() -> None:
+    """The condition of a hint about steps cannot be gone because evaluations came and went."""
+    engine = HintEngine(CONFIG, 100)
+    sick = list(cartpole(20, change=SICK["tasks_too_hard"]))
+    assert [code for _, code in given(iter(sick[:-1]), engine)] == ["tasks_too_hard"]
+    for _ in range(3 * COOLDOWN):
+        assert engine.evaluation({"eval/reward_mean": 1.0}) == ()
+    assert engine.step(sick[-1]) == ()

@@ -14,7 +14,7 @@ from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator
 from groupwise.errors import ContractError
 from groupwise.training.learner import Learner, schedule_factor
-from groupwise.types import Batch, Evaluation, Tensors
+from groupwise.types import SEARCHED, SHOWN, Batch, Evaluation, Tensors
 
 STATES, ACTIONS = 5, 4
 
@@ -367,6 +367,22 @@ def test_a_learner_restored_from_its_state_goes_on_exactly() -> None:
     assert twin.version == policy.version == 2
 
 
+def test_whatever_a_learner_saves_it_loads_again() -> None:
+    cfg = settings(kl_target=0.1, beta=0.2, use_reference_model=True, total_samples=1000, per_device_train_batch_size=4)
+    first, fresh = (Learner(TablePolicy(), cfg) for _ in range(2))
+    batch = make_batch(first.policy, samples=50, attempts=12)  # type: ignore[arg-type]
+    first.update(replace(batch, reference_logp=batch.behavior_logp - 0.5))
+    first.micro_batches.size = 2
+    fresh.load_state_dict(first.state_dict())
+    before, after = first.state_dict(), fresh.state_dict()
+    assert torch.equal(before.pop("generator"), after.pop("generator"))
+    moments = [state.pop("optimizer")["state"] for state in (before, after)]
+    assert all(torch.equal(moments[0][n][name], moments[1][n][name]) for n in moments[0] for name in moments[0][n])
+    assert before == after
+    assert (before["samples"], before["updates"], before["version"]) == (50, 1, 1)
+    assert before["kl_coef"] != cfg.loss.beta
+
+
 @pytest.mark.parametrize(("kind", "expected"), [
     ("constant", [1 / 3, 2 / 3, 1, 1, 1, 1]), ("linear", [1 / 3, 2 / 3, 1, 0.75, 0.5, 0.25]),
 ])  # fmt: skip
@@ -397,3 +413,116 @@ def test_a_gpu_gives_the_same_update(precision: dict[str, bool]) -> None:
         assert metrics["optim/steps"] == 9
     tolerance = 1e-2 if precision else 1e-9
     assert torch.allclose(weights["cpu"], weights["cuda"], atol=tolerance)
+
+
+def sampled_by(batch: Batch, version: int) -> Batch:
+    return replace(batch, versions=torch.full(batch.mask.shape, version), denominator=30.0)
+
+
+def against_itself(batch: Batch, cap: float | None = 2.0) -> Batch:
+    """The batch as it was before versions: recorded with the policy's own numbers, the correction as plain weights."""
+    with torch.no_grad():
+        own = TablePolicy().evaluate(batch.inputs).logp
+    weights = None if cap is None else (own - batch.behavior_logp).exp().clamp(max=cap)
+    return replace(batch, behavior_logp=own, weights=weights, versions=None)
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "gspo"])
+def test_on_policy_the_first_ratio_is_exactly_one_however_the_sampler_rounds(loss_type: str) -> None:
+    """The clip of gspo's paper would drop most of the rows of a sampler that is off by a third."""
+    batch = make_batch(TablePolicy())
+    cfg = settings(loss_type=loss_type, clip_ratio=3e-4, clip_ratio_high=4e-4)
+    if loss_type == "gspo":
+        unset = settings(product="language", loss_type="gspo")
+        assert updated(batch, unset)[1] == updated(batch, cfg)[1], "the paper's is the default"
+    _, recorded = updated(batch, cfg)
+    _, own = updated(sampled_by(batch, 0), cfg)
+    assert recorded["policy/ratio_max"] > 1.01
+    assert recorded["policy/clip_low"] + recorded["policy/clip_high"] > 0.3
+    assert (own["policy/ratio_max"], own["policy/kl"]) == (1.0, 0.0)
+    assert (own["policy/clip_low"], own["policy/clip_high"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("size", [12, 5])
+def test_the_samplers_mismatch_is_measured_over_the_tokens_it_drew(size: int) -> None:
+    batch = make_batch(TablePolicy())
+    drawn = batch.mask & (torch.arange(12)[:, None] < 7)
+    versions = torch.where(drawn, 0, -5)
+    steps = dict(per_device_train_batch_size=size, gradient_accumulation_steps=-(-12 // size), sampler_weight_cap=1.3)
+    _, metrics = updated(replace(batch, versions=versions), settings(**steps))
+    with torch.no_grad():
+        ratio = (TablePolicy().evaluate(batch.inputs).logp - batch.behavior_logp).exp()[drawn]
+    assert (ratio > 1.3).any()
+    assert metrics["sampler/ratio_gap"] == pytest.approx(float((ratio - 1).abs().mean()))
+    assert metrics["sampler/ratio_gap_max"] == pytest.approx(float((ratio - 1).abs().max()))
+    assert metrics["sampler/corrected_gap"] == pytest.approx(float((ratio / 1.3 - 1).clamp(min=0).mean()))
+    assert metrics["sampler/kl"] == pytest.approx(float((ratio - 1 - ratio.log()).mean()))
+    assert metrics["sampler/truncated_share"] == pytest.approx(float((ratio > 1.3).double().mean()))
+
+
+@pytest.mark.parametrize("cap", [1.1, 2.0, None])
+@pytest.mark.parametrize("course", [{}, {"num_epochs": 3}, {"per_device_train_batch_size": 5, "num_epochs": 2},
+                                    {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}])  # fmt: skip
+def test_an_update_is_that_of_the_learners_own_numbers_at_its_start_weighted_for_the_sampler(
+    course: dict[str, Any], cap: float | None
+) -> None:
+    """The whole course of several epochs and optimiser steps, not just its beginning."""
+    batch = make_batch(TablePolicy())
+    cfg = settings(**course, sampler_weight_cap=cap, learning_rate=0.5)
+    found, metrics = updated(sampled_by(batch, 0), cfg)
+    expected, plain = updated(against_itself(batch, cap), cfg)
+    assert same(found, expected)
+    assert metrics["policy/kl"] == pytest.approx(plain["policy/kl"])
+    assert not same(found, updated(batch, cfg)[0])
+
+
+@pytest.mark.parametrize("version", [3, SEARCHED])
+def test_fault_7_samples_of_older_versions_and_of_searches_keep_their_own_numbers(version: int) -> None:
+    batch, cfg = make_batch(TablePolicy()), settings(num_epochs=2)
+    found, metrics = updated(sampled_by(batch, version), cfg)
+    assert same(found, updated(batch, cfg)[0])
+    assert not any(name.startswith("sampler/") for name in metrics)
+
+
+def test_rows_that_were_shown_are_learned_by_their_likelihood_alone() -> None:
+    batch, cfg = make_batch(TablePolicy()), settings(num_epochs=2)
+    found, metrics = updated(sampled_by(batch, SHOWN), cfg)
+    assert same(found, updated(against_itself(batch, None), cfg)[0])
+    assert not any(name.startswith("sampler/") for name in metrics)
+
+
+def test_a_first_step_without_a_token_of_the_present_version_does_not_speak_for_the_others() -> None:
+    batch = make_batch(TablePolicy(), rows=2)
+    first = torch.randperm(2, generator=torch.Generator().manual_seed(settings().run.seed))[0]
+    versions = torch.where(torch.arange(2)[:, None] == first, 7, 0).expand(2, 6).contiguous()
+    cfg = settings(per_device_train_batch_size=1)
+    found, metrics = updated(replace(batch, versions=versions), cfg)
+    mixed = against_itself(batch)
+    of_old = (versions == 7) & batch.mask
+    assert mixed.weights is not None
+    expected = replace(
+        mixed,
+        behavior_logp=torch.where(of_old, batch.behavior_logp, mixed.behavior_logp),
+        weights=torch.where(of_old, 1.0, mixed.weights),
+    )
+    assert same(found, updated(expected, cfg)[0])
+    assert metrics["sampler/ratio_gap"] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("noise", "epochs", "rows"), [(1e-6, 1, 12), (1e-6, 2, 24), (0.1, 1, 12 + 8), (0.1, 2, 24 + 12)]
+)
+def test_nothing_is_computed_twice_where_the_sampler_agrees_with_the_learner(
+    noise: float, epochs: int, rows: int
+) -> None:
+    """Three optimiser steps of four rows; those of the first are not needed again in a single epoch."""
+    policy = TablePolicy()
+    batch = sampled_by(make_batch(policy), 0)
+    seen: list[int] = []
+    evaluate = policy.evaluate
+    policy.evaluate = lambda inputs: seen.append(len(inputs["states"])) or evaluate(inputs)  # type: ignore[func-returns-value,method-assign]
+    with torch.no_grad():
+        logp = evaluate(batch.inputs).logp
+    cfg = settings(per_device_train_batch_size=4, num_epochs=epochs)
+    Learner(policy, cfg).update(replace(batch, behavior_logp=logp + noise))
+    assert sum(seen) == rows

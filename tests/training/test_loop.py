@@ -25,7 +25,7 @@ from groupwise.control.environments import OWN
 from groupwise.control.grpo import build
 from groupwise.errors import ContractError, NoSignalError, StorageError
 from groupwise.rewards.scoring import per_attempt
-from groupwise.training.control_file import send_command
+from groupwise.training.control_file import pending_commands, send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run, inspect_run
 from groupwise.training.group_files import read_groups
@@ -136,6 +136,21 @@ def test_when_every_attempt_fails_the_run_stops_with_the_reason_and_can_be_resum
     assert events[-1].data["reason"] == "finished"
 
 
+def test_steps_without_a_score_end_a_run_only_in_a_row(small_config: Configure) -> None:
+    calls = 0
+
+    async def every_other_step_fails(task: Task, group: Sequence[Trajectory]) -> list[Score]:
+        nonlocal calls
+        calls += 1
+        if calls % 2:
+            raise ConnectionError("no route to the judge")
+        return [Score(float(t.rewards.sum())) for t in group]
+
+    _, events = run_with(every_other_step_fails, small_config(num_episodes=7, tasks_per_step=1, eval_steps=0))
+    assert [m["groups/failed_share"] for m in steps(events)] == [1, 0, 1, 0, 1, 0, 1]
+    assert events[-1].data["reason"] == "finished"
+
+
 def test_an_environment_that_breaks_its_contract_is_named(
     small_config: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +211,33 @@ def test_a_stop_that_nobody_heard_does_not_stop_a_run_resumed_by_hand(small_conf
     send_command(path, "stop")
     send_command(path, "resume")
     assert list(execute(path, build))[-1].data["reason"] == "finished"
+
+
+def test_resuming_by_hand_cancels_earlier_orders_but_not_a_number_of_workers(small_config: Configure) -> None:
+    path = create_run(small_config())
+    for order in ("checkpoint", "scale", "stop", "resume", "checkpoint"):
+        send_command(path, order, {"workers": 4} if order == "scale" else None)
+    left = pending_commands(path / "control.jsonl", ())
+    assert [(order.op, order.args) for order in left] == [("scale", {"workers": 4}), ("checkpoint", {})]
+    assert [order.op for order in pending_commands(path / "control.jsonl", {left[0].id})] == ["checkpoint"]
+
+
+def test_a_plateau_is_no_improvement(small_config: Configure) -> None:
+    """An improvement is more than the threshold, as a share of the best score but at least the threshold itself."""
+    stopping = {"early_stopping": True, "early_stopping_patience": 2}
+    for threshold, scores in ((0.0, [1, 1, 1]), (0.5, [4, 6, 6]), (0.5, [0.2, 0.7, 0.7]), (0.0, [-3, -3, -4])):
+        watch = EarlyStopping(small_config(early_stopping_threshold=threshold, **stopping))
+        assert [watch.reason(step, score) for step, score in enumerate(scores)] == [None, None, "early_stopping"]
+        assert watch.best_step == 0
+    watch = EarlyStopping(small_config(early_stopping_threshold=0.0, **stopping))
+    assert [watch.reason(step, score) for step, score in enumerate([1, 1, 1.1, 1.1, 1.1])] == [None] * 4 + [
+        "early_stopping"
+    ]
+
+
+def test_a_target_is_reached_at_the_target(small_config: Configure) -> None:
+    watch = EarlyStopping(small_config(target_reward=2.0))
+    assert [watch.reason(step, score) for step, score in enumerate([1.99, 2.0])] == [None, "target_reached"]
 
 
 def test_an_evaluation_that_says_nothing_does_not_poison_early_stopping(small_config: Configure) -> None:

@@ -16,11 +16,20 @@ from hypothesis import strategies as st
 from groupwise.agents import language_product as answers
 from groupwise.config import TrainingConfig
 from groupwise.control import grpo as control
-from groupwise.errors import ResourceError
+from groupwise.errors import ContractError, ResourceError
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.folder import create_run, inspect_run
 from groupwise.training.learner import Learner
-from groupwise.training.micro_batches import MicroBatches, is_out_of_memory, slices_by_tokens
+from groupwise.training.micro_batches import (
+    MicroBatches,
+    acting_rows,
+    at_least_single,
+    autocast,
+    check_batch,
+    is_out_of_memory,
+    row_ends,
+    slices_by_tokens,
+)
 from groupwise.training.session import Parts, execute
 from groupwise.types import Batch, Event, Task, Tensors, Trajectory
 
@@ -308,3 +317,126 @@ def test_batches_of_one_column_need_no_sorting(small_config: Configure) -> None:
     batch = Batch({}, torch.ones(5, 1, dtype=torch.bool), torch.zeros(5, 1), torch.ones(5, 1), 5.0)
     micro = MicroBatches(small_config(micro_batch_tokens=2), "learning")
     assert [part.rows for part in micro.split(batch)] == [2, 2, 1]
+
+
+def small_batch(**changes: Any) -> Batch:
+    mask = torch.tensor([[1, 1, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0]], dtype=torch.bool)
+    ones = torch.ones(5, 4)
+    return replace(Batch({"row": torch.arange(5)}, mask, ones, ones, denominator=1.0), **changes)
+
+
+def test_a_row_ends_with_its_last_action() -> None:
+    batch = small_batch()
+    assert row_ends(batch.mask).tolist() == [2, 4, 0, 1, 3]
+
+
+def test_the_loss_acts_on_rows_with_an_advantage_at_an_action_that_is_kept() -> None:
+    advantages = torch.tensor([[0, 2.0, 9, 9], [9, 0, 9, 0], [9, 9, 9, 9], [-1, 0, 0, 0], [0, 0, -3, 0]])
+    assert acting_rows(small_batch(advantages=advantages)).tolist() == [True, False, False, True, True]
+    keep = torch.ones(5, 4, dtype=torch.bool)
+    keep[0, 1] = keep[4] = False
+    keep[3, 1:] = False
+    assert acting_rows(small_batch(advantages=advantages, keep=keep)).tolist() == [False, False, False, True, False]
+
+
+@pytest.mark.parametrize("name", ["behavior_logp", "advantages", "versions", "old_logp", "reference_logp", "returns",
+                                  "values"])  # fmt: skip
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (4, 4), (5, 4, 1)])
+def test_every_table_of_a_batch_must_have_the_shape_of_its_mask(name: str, shape: tuple[int, ...]) -> None:
+    check_batch(small_batch(**{name: torch.zeros(5, 4)}))
+    with pytest.raises(ContractError, match=rf"a batch's {name} has shape \(5|4.*; the mask's is \(5, 4\)"):
+        check_batch(small_batch(**{name: torch.zeros(shape)}))
+
+
+@pytest.mark.parametrize("denominator", [0.0, -1.0, float("nan")])
+def test_a_denominator_is_above_0_unless_there_is_nothing_to_divide(denominator: float) -> None:
+    with pytest.raises(ContractError, match="denominator is .*; it must be above 0"):
+        check_batch(small_batch(denominator=denominator))
+    check_batch(small_batch(denominator=denominator).select(slice(0, 0)))
+    check_batch(small_batch(denominator=1e-9))
+
+
+@pytest.mark.parametrize("name", ["mask", "keep"])
+def test_masks_are_boolean(name: str) -> None:
+    check_batch(small_batch(keep=torch.ones(5, 4, dtype=torch.bool)))
+    with pytest.raises(ContractError, match=f"a batch's {name} is torch.int64; it must be torch.bool"):
+        check_batch(small_batch(**{name: torch.ones(5, 4, dtype=torch.long)}))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16), (None, None)])
+def test_the_precision_of_a_pass_is_that_of_the_settings(
+    small_config: Configure, precision: str | None, dtype: torch.dtype | None
+) -> None:
+    cfg = small_config(**({precision: True} if precision else {}))
+    with autocast(cfg):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (dtype or torch.float32)
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    (torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float32),
+    (torch.float64, torch.float64),
+])  # fmt: skip
+def test_a_loss_is_never_in_half_precision(given: torch.dtype, expected: torch.dtype) -> None:
+    assert at_least_single(torch.ones(1, dtype=given)).dtype == expected
+
+
+@pytest.mark.parametrize(("changes", "expected"), [
+    ({"per_device_train_batch_size": 1}, [1] * 5), ({"per_device_train_batch_size": 2}, [2, 2, 1]),
+    ({"per_device_train_batch_size": 5}, [5]), ({"per_device_train_batch_size": 6}, [5]),
+    # Lengths 2, 4, 0, 1, 3: 2 × 4 padded tokens fit into 8, 3 × 4 do not.
+    ({"micro_batch_tokens": 8}, [2, 2, 1]), ({"micro_batch_tokens": 11}, [2, 3]), ({"micro_batch_tokens": 12}, [3, 2]),
+    ({"micro_batch_tokens": 2}, [1, 1, 2, 1]), ({"micro_batch_tokens": 20}, [5]),
+])  # fmt: skip
+def test_micro_batches_by_hand(small_config: Configure, changes: dict[str, int], expected: list[int]) -> None:
+    parts = list(MicroBatches(small_config(**changes), "learning").split(small_batch()))
+    assert [part.rows for part in parts] == expected
+    assert torch.cat([part.inputs["row"] for part in parts]).tolist() == [0, 1, 2, 3, 4]
+    assert list(MicroBatches(small_config(**changes), "learning").split(small_batch().select(slice(0, 0)))) == []
+
+
+@pytest.mark.parametrize(("changes", "fits", "size", "tries"), [
+    # 64 rows were allowed, but 5 did not fit: half of those, not of the limit.
+    ({"per_device_train_batch_size": 64}, 2, 2, [5, 2, 2, 1]),
+    ({"per_device_train_batch_size": 4}, 1, 1, [4, 2, 1, 1, 1, 1, 1]),
+    ({"per_device_train_batch_size": 2}, 2, 2, [2, 2, 1]),
+    ({"micro_batch_tokens": 1000}, 3, 10, [5, 2, 3]),
+])  # fmt: skip
+def test_what_did_not_fit_is_halved_until_it_fits_and_every_row_is_done_once(
+    small_config: Configure, changes: dict[str, int], fits: int, size: int, tries: list[int]
+) -> None:
+    micro, asked, undone = MicroBatches(small_config(**changes), "learning"), [], []
+
+    def work(part: Batch) -> list[int]:
+        asked.append(part.rows)
+        if part.rows > fits:
+            raise MemoryError
+        return part.inputs["row"].tolist()
+
+    done = micro.over(small_batch(), work, lambda: undone.append(len(asked)))
+    assert [row for rows in done for row in rows] == [0, 1, 2, 3, 4]
+    assert (asked, micro.size) == (tries, size)
+    assert len(undone) == sum(rows > fits for rows in tries)
+    again: list[int] = []
+    micro.over(small_batch(), lambda part: again.append(part.rows))
+    assert max(again) <= fits, "the size that fitted stays"
+
+
+def test_an_activity_announces_each_size_once(small_config: Configure) -> None:
+    micro = MicroBatches(small_config(micro_batch_tokens=64), "asking the reference")
+    assert micro.take_hints() == ()
+    micro.size = 16
+    (hint,) = micro.take_hints()
+    assert hint.message.startswith("Out of memory while asking the reference with micro-batches of 64 padded tokens; ")
+    micro.size = 8
+    (hint,) = micro.take_hints()
+    assert "micro-batches of 16 padded tokens; from now on they have 8." in hint.message
+    assert hint.remedy == "Set optim.micro_batch_tokens=8 to start there."
+    assert micro.take_hints() == ()
+
+
+def test_a_size_in_tokens_is_not_taken_for_one_in_rows(small_config: Configure) -> None:
+    micro = MicroBatches(small_config(micro_batch_tokens=64), "learning")
+    micro.size = 16
+    rows = MicroBatches(small_config(per_device_train_batch_size=64), "learning")
+    rows.load_state_dict(micro.state_dict())
+    assert rows.size == 64

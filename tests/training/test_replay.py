@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,7 @@ from groupwise.control import grpo as control
 from groupwise.training.checkpoint import plain_state
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
-from groupwise.training.replay import ARRAYS, ReplayBuffer, essence, packed, unpacked, version_of
+from groupwise.training.replay import ARRAYS, ReplayBuffer, Replayed, essence, packed, unpacked, version_of
 from groupwise.training.session import Build, Parts, execute
 from groupwise.types import End, Event, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
 
@@ -164,3 +165,93 @@ def finish(events: Iterator[Event], steps: int | None = None) -> None:
     for event in events:
         if event.type == "step" and event.step == steps:
             return
+
+
+def buffer(size: int = 3, groups: int = 2, age: int = 2, seed: int = 0) -> ReplayBuffer:
+    return ReplayBuffer(RolloutSettings(replay_size=size, replay_groups=groups, replay_max_age=age), seed)
+
+
+@pytest.mark.parametrize(("now", "left"), [(3, ["g1", "g2", "g3"]), (4, ["g2", "g3"]), (5, ["g3"]), (6, [])])
+def test_a_group_is_replayed_up_to_its_greatest_age_and_never_again(now: int, left: list[str]) -> None:
+    replay = buffer(size=9, groups=9)
+    replay.add([group(n, version=n) for n in (1, 2, 3)])
+    replay.see([group(9, version=now)])
+    drawn = replay.draw()
+    assert [g.group.id for g in drawn.groups] == left == kept(replay)
+    assert drawn.ages == tuple(now - int(name[1:]) for name in left)
+
+
+def test_the_policys_version_never_goes_back_and_prompts_do_not_count() -> None:
+    """`group` has a first token that is not the policy's own; a member without an action says nothing."""
+    replay = buffer()
+    replay.see([group(1, version=7)])
+    replay.see([group(2, version=3)])
+    assert replay.version == 7
+    idle = group(3, version=99)
+    idle = replace(idle, group=replace(idle.group, members=tuple(
+        replace(m, mask=np.zeros(3, bool)) for m in idle.group.members)))  # fmt: skip
+    replay.see([idle])
+    assert (replay.version, version_of(idle)) == (7, 0)
+
+
+def test_a_group_is_as_old_as_its_oldest_own_action() -> None:
+    mixed = group(1, version=5)
+    members = list(mixed.group.members)
+    members[1] = replace(members[1], versions=np.array([0, 8, 3]))
+    assert version_of(replace(mixed, group=replace(mixed.group, members=tuple(members)))) == 3
+
+
+@pytest.mark.parametrize(("held", "wanted", "drawn"), [(0, 2, 0), (1, 2, 1), (2, 2, 2), (3, 2, 2), (3, 0, 0)])
+def test_as_many_groups_are_drawn_as_there_are_and_from_old_to_new(held: int, wanted: int, drawn: int) -> None:
+    replay = buffer(groups=wanted)
+    replay.add([group(n, version=0) for n in range(held)])
+    for _ in range(5):
+        names = [g.group.id for g in replay.draw().groups]
+        assert len(names) == drawn
+        assert names == sorted(names)
+
+
+def test_a_share_counts_fresh_and_replayed_groups() -> None:
+    two = Replayed((group(1, 0), group(2, 0)), (3, 4))
+    assert two.metrics(fresh=6) == {"replay/share": 0.25, "replay/age_mean": 3.5}
+    assert two.metrics(fresh=0)["replay/share"] == 1.0
+    assert Replayed().metrics(fresh=0) == {"replay/share": 0.0, "replay/age_mean": None}
+
+
+def test_draws_depend_on_the_seed_and_go_on_after_a_resume() -> None:
+    def draws(replay: ReplayBuffer, times: int = 6) -> list[list[str]]:
+        return [[g.group.id for g in replay.draw().groups] for _ in range(times)]
+
+    def filled(seed: int) -> ReplayBuffer:
+        replay = buffer(size=8, groups=3, seed=seed)
+        replay.add([group(n, version=0) for n in range(8)])
+        return replay
+
+    one, other, same = filled(0), filled(1), filled(0)
+    first = draws(one)
+    assert first == draws(same) != draws(other)
+    one.see([group(0, version=2)])
+    resumed = buffer(size=8, groups=3, seed=5)
+    resumed.load_state_dict(one.state_dict())
+    assert resumed.version == 2
+    assert draws(resumed) == draws(one)
+
+
+def test_a_buffer_made_smaller_keeps_the_newest_of_what_was_saved() -> None:
+    replay = buffer(size=8)
+    replay.add([group(n, version=0) for n in range(8)])
+    smaller = buffer(size=3)
+    smaller.load_state_dict(replay.state_dict())
+    assert kept(smaller) == ["g5", "g6", "g7"]
+    smaller.add([group(8, version=0)])
+    assert kept(smaller) == ["g6", "g7", "g8"]
+
+
+def test_what_is_kept_of_a_group_is_its_scored_attempts_and_a_copy_of_them() -> None:
+    whole = group(1, version=4)
+    part = essence(whole)
+    assert [m.id for m in part.group.members] == ["g1/m0", "g1/m1"]
+    assert part.scores == whole.scores[:2]
+    assert part.group.task == Task("t1", None, 1)
+    whole.group.members[0].actions[:] = 99
+    assert part.group.members[0].actions.tolist() == [0, 1, 2]

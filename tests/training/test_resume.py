@@ -316,6 +316,24 @@ def test_half_a_checkpoint_never_has_the_name_of_one(tmp_path: Path, monkeypatch
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000003"]
 
 
+def test_an_old_checkpoint_leaves_nothing_behind_when_the_disk_fails_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        save_checkpoint(tmp_path, step, 0, {"w": torch.zeros(2)}, {})
+    unlink, failures = os.unlink, [OSError(5, "Input/output error")]
+
+    def fail_once(*where: Any, **how: Any) -> None:
+        if failures:
+            raise failures.pop()
+        unlink(*where, **how)
+
+    monkeypatch.setattr(os, "unlink", fail_once)
+    prune_checkpoints(tmp_path, 1)
+    assert not failures
+    assert [path.name for path in tmp_path.iterdir()] == ["000002"]
+
+
 def test_what_a_crash_left_half_written_is_gone_after_a_resume(small_config: Configure) -> None:
     path = create_run(small_config(run_name="crumbs"))
     stopped_after(path, 3)

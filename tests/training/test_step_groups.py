@@ -16,12 +16,21 @@ from groupwise.config import AdvantageSettings, RolloutSettings, TrainingConfig
 from groupwise.reporting.figures import pictures
 from groupwise.reporting.history import History
 from groupwise.rewards.scoring import per_attempt
+from groupwise.training.estimators import AdvantageEstimate, scored_attempts
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import read_groups
 from groupwise.training.learner import Learner
 from groupwise.training.session import Parts, execute
-from groupwise.training.step_groups import StepGroups, can_teach, spread_metrics
+from groupwise.training.step_groups import (
+    MOST_TOKENS,
+    StepGroups,
+    can_teach,
+    group_metrics,
+    group_records,
+    spread_metrics,
+    words,
+)
 from groupwise.types import End, Event, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
 
 Configure = Callable[..., TrainingConfig]
@@ -43,6 +52,123 @@ def group(number: int, *totals: float | None) -> ScoredGroup:
     scores = tuple(FAILED if total is None else Score(total) for total in totals)
     members = tuple(attempt(f"{number}/{n}") for n in range(len(totals)))
     return ScoredGroup(Group(str(number), Task(str(number)), members), scores)
+
+
+def test_parts_have_the_denominator_of_the_total_and_add_up() -> None:
+    """Errors of one kind are a part of all errors: their mean cannot be the larger one."""
+    parts = ({"errors": 0.0}, {"errors": 3.0, "errors/unknown_tool": 3.0}, {"errors": 1.0, "errors/timeout": 1.0})
+    members = tuple(attempt(str(n)) for n in range(4))
+    scores = (*(Score(sum(of.values()), of) for of in parts), FAILED)
+    scored = ScoredGroup(Group("g", Task("t"), members), scores)
+    attempts = scored_attempts((scored,))
+    found = group_metrics(StepGroups((scored,)), attempts, AdvantageEstimate(torch.zeros(attempts.mask.shape)))
+    part = {name.removeprefix("reward/part/"): value for name, value in found.items() if "/part/" in name}
+    assert part == pytest.approx({"errors": 4 / 3, "errors/unknown_tool": 1.0, "errors/timeout": 1 / 3})
+    assert sum(part.values()) == pytest.approx(found["reward/mean"])
+    assert found["groups/failed_share"] == 0.25
+
+
+def made(name: str, mask: list[int], end: End = End.FINISHED, **changes: Any) -> Trajectory:
+    steps = np.arange(len(mask))
+    versions = changes.pop("versions", np.full(len(mask), 3))
+    return Trajectory(
+        name, "t/0", "g", steps, steps, np.array(mask, bool), -steps / 10, versions, 0.0 * steps, end, True, **changes
+    )
+
+
+# Five attempts of 2, 0, 3, 1 and 7 actions; the last one's group was put aside.
+MADE = (
+    made("a", [0, 1, 1], End.TRUNCATED, meta={"content": "said", "text": "all", "reasoning": "why", "prompt": "asked"}),
+    made("b", [0, 0], End.ENV_ERROR, meta={"text": "only text"}),
+    made("c", [1, 0, 1, 1], End.TURN_LIMIT, versions=np.array([7, 1, 5, 6]), meta={"tokens": ("x", "y", "z", "!")}),
+    made("d", [1], End.TOOL_FAILURE, meta={"tokens": ("lost",)}),
+    made("e", [1] * 7),
+)
+DRAWN = StepGroups(
+    (ScoredGroup(Group("0", Task("t/0"), MADE[:4]),
+                 (Score(4.0, {"p": 1.0}, ("f",)), FAILED, Score(1.0, {"q": 3.0}), FAILED)),),
+    (ScoredGroup(Group("1", Task("t/1"), MADE[4:]), (Score(-2.0, {}, ("own",)),)),), rounds=2,
+)  # fmt: skip
+
+
+def test_the_metrics_of_a_step_by_hand() -> None:
+    attempts = scored_attempts(DRAWN.kept)
+    worth = torch.tensor([[99.0, 2, -4, 99], [1, 99, 3, 2]], dtype=torch.float64)
+    expected = {
+        "groups/count": 2.0, "groups/failed_share": 0.4, "attempt/length_mean": 2.6, "attempt/length_max": 7.0,
+        "attempt/truncated_share": 0.4, "reward/mean": 1.0, "reward/std": 6**0.5, "reward/min": -2.0,
+        "reward/max": 4.0, "reward/part/p": 1 / 3, "reward/part/q": 1.0, "groups/zero_spread_share": 0.5,
+        "advantage/std": 2.481934729198171, "advantage/abs_mean": 2.4,
+    }  # fmt: skip
+    assert group_metrics(DRAWN, attempts, AdvantageEstimate(worth)) == pytest.approx(expected)
+
+
+def test_a_step_without_any_score_says_so_and_has_no_reward() -> None:
+    silent = StepGroups((group(0, None, None),), (), 1)
+    found = group_metrics(silent, scored_attempts(silent.kept), AdvantageEstimate(torch.zeros(0, 0)))
+    assert (found["reward/mean"], found["groups/zero_spread_share"], found["groups/failed_share"]) == (None, None, 1.0)
+    nothing = [member for member in MADE if not member.actions_taken]
+    idle = StepGroups((ScoredGroup(Group("0", Task("t"), tuple(nothing)), (Score(1.0),)),))
+    found = group_metrics(idle, scored_attempts(idle.kept), AdvantageEstimate(torch.zeros(1, 2)))
+    assert (found["advantage/std"], found["advantage/abs_mean"], found["reward/mean"]) == (None, None, 1.0)
+
+
+def test_the_records_of_a_step_by_hand() -> None:
+    attempts = scored_attempts(DRAWN.kept)
+    worth = torch.tensor([[99.0, 2, -4, 99], [1, 99, 3, 2]], dtype=torch.float64)
+    a, b, c, d, e = group_records(DRAWN, attempts, AdvantageEstimate(worth))
+    assert [r.trajectory_id for r in (a, b, c, d, e)] == ["a", "b", "c", "d", "e"]
+    assert [r.group_id for r in (a, b, c, d, e)] == ["0"] * 4 + ["1"]
+    assert [r.total for r in (a, b, c, d, e)] == [4.0, None, 1.0, None, -2.0]
+    assert [r.advantage for r in (a, b, c, d, e)] == [-1.0, 0.0, 2.0, 0.0, 0.0], "the mean over its own actions"
+    assert [r.length for r in (a, b, c, d, e)] == [2, 0, 3, 1, 7]
+    assert [r.version for r in (a, b, c, d, e)] == [3, 0, 5, 3, 3], "the oldest of its own actions"
+    assert [r.flags for r in (a, b, c, d, e)] == [("f",), (), (), (), ("own", "resampled")]
+    assert [r.failure for r in (a, b, c)] == ["", "reward/raised: no", ""]
+    assert [r.end for r in (a, b, c, d)] == ["truncated", "env_error", "turn_limit", "tool_failure"]
+    assert [dict(r.parts) for r in (a, b, c)] == [{"p": 1.0}, {}, {"q": 3.0}]
+    assert (a.text, a.reasoning, a.prompt, b.text, e.text) == ("said", "why", "asked", "only text", "")
+    assert (a.tokens, c.tokens, c.acted) == ((), ("x", "y", "z", "!"), (True, False, True, True))
+    assert c.token_advantages == (1, 0, 3, 2)
+    assert c.token_logps == pytest.approx((0, -0.1, -0.2, -0.3))
+    assert (d.tokens, d.token_advantages, d.token_logps) == (("lost",), (0.0,), (0.0,))
+
+
+def test_the_records_of_long_attempts_are_cut_off_everywhere_at_the_same_token() -> None:
+    long = made("l", [1] * (MOST_TOKENS + 5), meta={"tokens": tuple(map(str, range(MOST_TOKENS + 5)))})
+    drawn = StepGroups((ScoredGroup(Group("0", Task("t"), (long,)), (Score(1.0),)),))
+    attempts = scored_attempts(drawn.kept)
+    (record,) = group_records(drawn, attempts, AdvantageEstimate(torch.ones(attempts.mask.shape)))
+    lengths = [len(getattr(record, name)) for name in ("tokens", "acted", "token_advantages", "token_logps")]
+    assert lengths == [MOST_TOKENS] * 4
+    assert record.length == MOST_TOKENS + 5
+
+
+@pytest.mark.parametrize("length", range(38, 45))
+def test_words_at_their_limit_and_just_beyond(length: int) -> None:
+    text = "ab" * 30
+    found = words(text[:length], limit=40)
+    assert len(found) <= 40
+    assert (found == text[:length]) == (length <= 40)
+    if length > 40:
+        begin, _, end = found.partition(f" […{length} characters in all…] ")
+        assert begin == text[: len(begin)]
+        assert end == text[:length][length - len(end) :]
+        assert len(begin) == len(end) > 0
+
+
+@pytest.mark.parametrize(("kept", "rounds", "dynamic", "expected"), [
+    (0, 0, False, 3), (0, 1, False, 0), (2, 0, False, 1), (0, 2, True, 3), (0, 3, True, 0), (1, 2, True, 2),
+    (3, 1, True, 0), (4, 1, True, 0),
+])  # fmt: skip
+def test_how_many_groups_the_next_round_draws(kept: int, rounds: int, dynamic: bool, expected: int) -> None:
+    cfg = RolloutSettings(tasks_per_step=3, dynamic_sampling=dynamic, max_resamples=2)
+    assert StepGroups(tuple(group(n, 1.0) for n in range(kept)), (), rounds).missing(cfg) == expected
+
+
+def test_the_share_without_spread_is_over_groups_with_a_score() -> None:
+    groups = [group(0, 1.0, 1.0), group(1, None, None), group(2, 1.0, 2.0), group(3, 5.0), group(4, 1e9, 1e9 + 1)]
+    assert spread_metrics(groups) == {"groups/zero_spread_share": 0.75, "groups/close_share": 0.25}
 
 
 def drawn_from(

@@ -31,6 +31,11 @@ export interface components {
             version: number;
             /** Text */
             text: string;
+            /**
+             * Reasoning
+             * @description What the model thought before it said `text`; empty if it did not.
+             */
+            reasoning: string;
         };
         /**
          * CallView
@@ -61,6 +66,12 @@ export interface components {
             conversation_id: string;
             /** Response */
             response: string;
+            /**
+             * Reasoning
+             * @description What the model thought before it answered.
+             * @default
+             */
+            reasoning: string;
             /** Model */
             model: string;
             /** Strategy */
@@ -880,6 +891,11 @@ export interface components {
             version: number;
             /** Text */
             text: string;
+            /**
+             * Reasoning
+             * @description What the model thought before it said `text`; empty if it did not.
+             */
+            reasoning: string;
             /** Step */
             step: number;
             /** Group Id */

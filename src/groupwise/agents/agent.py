@@ -20,7 +20,7 @@ class NotInitialized(ContractError):
 
 
 class Agent:
-    """Answers prompts with a language model. `initialize` loads it; `close`, or `async with`, frees it.
+    """Answers prompts with a language model. The first answer loads it, or `initialize` before; `close` frees it.
 
     Args:
       config: an `AgentConfig`, its fields in a mapping, or the name of a model.
@@ -34,13 +34,17 @@ class Agent:
         self.config = _as_config(config)
         self.slots = slots
         self._given = language
-        self._parts: tuple[LanguageModel, Engine, Frame | None] | None = None
+        self._parts: tuple[LanguageModel, Engine, Frame] | None = None
+        self._loading = asyncio.Lock()
         self._answered = 0
 
     async def initialize(self) -> Self:
-        """Load the model unless it is already loaded."""
+        """Load the model unless it is already loaded. Whatever needs the model first does this by itself."""
         if self._parts is None:
-            self.use(await asyncio.to_thread(self._load) if self._given is None else self._given)
+            # Two answers at once must not load it twice.
+            async with self._loading:
+                if self._parts is None:
+                    self.use(await asyncio.to_thread(self._load) if self._given is None else self._given)
         return self
 
     def _load(self) -> LanguageModel:
@@ -50,10 +54,12 @@ class Agent:
 
     def use(self, language: LanguageModel) -> None:
         """Answer with this model from now on; answers of the previous one are cut off."""
-        frame = Frame(language.tokenizer, f"'{language.name}'") if language.tokenizer.chat_template else None
+        frame = Frame(
+            language.tokenizer, f"'{language.name}'", self.config.chat_template_kwargs, self.config.tool_format
+        )
         if self._parts is not None:
             self._parts[1].close()
-        engine = Engine(language.model, language.tokenizer, slots=self.slots).start()
+        engine = Engine(language.model, language.tokenizer, slots=self.slots, ends=frame.end_ids).start()
         self._parts = language, engine, frame
 
     async def close(self) -> None:
@@ -87,15 +93,16 @@ class Agent:
 
     @property
     def frame(self) -> Frame:
-        """The model's chat format; raises `ConfigError` for a model without one."""
-        return self._ready()[2] or Frame(self.tokenizer, f"'{self.language.name}'")
+        """The model's chat format; a plain one for a model without a chat template."""
+        return self._ready()[2]
 
     async def generate_response(self, prompt: str | Sequence[Message], *, seed: int | None = None) -> str:
         """Return the answer to a prompt or a list of messages. Without a `seed`, answer n is sampled with seed n.
 
         A model without a chat template continues the text.
         """
-        if self._ready()[2] is None and isinstance(prompt, str):
+        await self.initialize()
+        if not self.tokenizer.chat_template and isinstance(prompt, str):
             ids = list(self.tokenizer.encode((self.config.system_prompt or "") + prompt))
         else:
             ids = self.frame.opening(self._opening(prompt))
@@ -125,7 +132,7 @@ class Agent:
         # The sampled tokens include the stop string; the answer does not.
         return text[: min([len(text), *(place for stop in params.stop if (place := text.find(stop)) >= 0)])]
 
-    def _ready(self) -> tuple[LanguageModel, Engine, Frame | None]:
+    def _ready(self) -> tuple[LanguageModel, Engine, Frame]:
         if self._parts is None:
             message = f"the agent's model {self.config.model_name!r} is not loaded yet"
             raise NotInitialized(message, hint="Call `await agent.initialize()` first.")

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.custom_rollout import RolloutScenarios, rollout_for
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations, conversation_tasks
-from groupwise.agents.data.problems import is_correct
 from groupwise.agents.environments.checker import check_conversation_environment
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.registry import find_scenarios
-from groupwise.agents.evaluation import summary
-from groupwise.agents.language_product import LanguageSource, policy_of, sampling
+from groupwise.agents.evaluation import correct_in, grade, summary
+from groupwise.agents.language_product import LanguageSource, check_tool_format, policy_of, sampling
 from groupwise.agents.model_start import load_start, open_run
 from groupwise.agents.model_start import pin_start as prepare
 from groupwise.config import TrainingConfig
@@ -27,7 +26,7 @@ from groupwise.rewards.rules.components import known
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.batch_source import NumberedTasks
 from groupwise.training.session import Parts
-from groupwise.types import Failure, Policy, Reward, Sample, Score, ScoredGroup, Task
+from groupwise.types import Failure, Policy, Reward, Sample, Score, ScoredGroup, Task, Trajectory
 
 __all__ = ["build", "check", "open_run", "prepare"]
 
@@ -38,6 +37,7 @@ CHECKED = 4  # scenarios that the environment checker tries
 def check(cfg: TrainingConfig) -> None:
     find_scenarios(cfg.task)
     find_reward(cfg.reward)
+    check_tool_format(cfg)
 
 
 def build(
@@ -54,8 +54,9 @@ def build(
     scenarios = scenarios or find_scenarios(cfg.task)
     language = language or load_start(cfg)
     policy = policy_of(cfg, language, reference)
-    engine = Engine(language.model, language.tokenizer, slots=cfg.rollout.conversations_in_flight)
-    frame = Frame(language.tokenizer, f"'{language.name}'")
+    frame = frame_of(cfg, language)
+    slots = cfg.rollout.conversations_in_flight
+    engine = Engine(language.model, language.tokenizer, slots=slots, ends=frame.end_ids)
     kind, make, collate = rollout_for(scenarios, needs_critic(cfg.advantage.estimator))
     talk = kind(
         engine, frame, make, sampling(cfg),
@@ -69,6 +70,12 @@ def build(
         policy, source, evaluation, lambda: evaluation.shown,
         inspect=lambda: inspected(scenarios, frame), notes=notes(cfg, scenarios),
     )  # fmt: skip
+
+
+def frame_of(cfg: TrainingConfig, language: LanguageModel) -> Frame:
+    """Return the model's chat format with the run's settings."""
+    settings = cfg.language
+    return Frame(language.tokenizer, f"'{language.name}'", settings.chat_template_kwargs, settings.tool_format)
 
 
 def notes(cfg: TrainingConfig, scenarios: Scenarios) -> tuple[str, ...]:
@@ -104,7 +111,8 @@ class AgentSource(LanguageSource):
 class ConversationEvaluation:
     """A fixed set of held-out scenarios: one greedy conversation each, with the engine's current weights.
 
-    A conversation that fails is left out and counted in `eval/failed_share`.
+    A conversation that fails is left out and counted in `eval/failed_share`. Whatever the reward, the environment's own
+    rewards are reported beside it, unless the environment gives none.
     """
 
     def __init__(
@@ -125,19 +133,28 @@ class ConversationEvaluation:
         if not self.tasks:
             hint = "Let held_out(seed, count) return at least one, or set run.eval_steps = 0."
             raise ContractError("there are no held-out scenarios to evaluate on", hint=hint)
-        graded = self.scorer.score(self.reward, self.talk.collect(self.tasks))
-        self.shown = [shown for group in graded if (shown := _sample(group)) is not None][:SHOWN]
+        groups = self.talk.collect(self.tasks)
         # Greedy conversations are all alike, so a group has one member.
-        attempts = [group.group.members[0] for group in graded]
+        attempts = [group.members[0] for group in groups]
+        replaced = not isinstance(self.reward, EnvironmentReward)
+        own = EnvironmentReward() if replaced and any(map(_graded, attempts)) else None
+        graded = grade(self.scorer, groups, self.reward, own if replaced else self.reward)
+        self.shown = [shown for group in graded.first(len(groups)) if (shown := _sample(*group)) is not None][:SHOWN]
         turns = sum(attempt.meta["turns"] for attempt in attempts) / len(attempts)
         return {**summary(graded, [attempt.actions_taken for attempt in attempts]), "eval/turns_mean": turns}
 
 
-def _sample(graded: ScoredGroup) -> Sample | None:
-    (attempt,), (score,) = graded.group.members, graded.scores
+def _graded(attempt: Trajectory) -> bool:
+    """Whether the environment said anything about how good the conversation was."""
+    return bool(attempt.rewards.any() or attempt.meta.get("parts"))
+
+
+def _sample(rewarded: ScoredGroup, checked: ScoredGroup | None) -> Sample | None:
+    (attempt,), (score,) = rewarded.group.members, rewarded.scores
     if not isinstance(score, Score):
         return None
-    given = known(graded.group.task, "answer")
+    given = known(rewarded.group.task, "answer")
     expected = "" if given is None else str(given)
-    prompt, text, answer = (said[:LONGEST] for said in (attempt.meta["prompt"], attempt.meta["text"], expected))
-    return Sample(prompt, text, answer, score.total, is_correct(score))
+    meta, correct = attempt.meta, correct_in(score, checked.scores[0] if checked else None)
+    prompt, text, answer = (said[:LONGEST] for said in (meta["prompt"], meta["content"], expected))
+    return Sample(prompt, text, answer, score.total, correct, meta["reasoning"][:LONGEST])

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from groupwise.agents.conversation.chat import Event
 from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
 from groupwise.agents.conversation.store import ConversationContext, ConversationNotFound, ConversationStore
+from groupwise.agents.conversation.streaming import ThoughtPiece
 from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
 from groupwise.agents.model_start import find_chat_model
 from groupwise.agents.openai.completion import Completion
@@ -57,7 +59,8 @@ class Speaker:
         response, facts = turn.response, turn.response.metadata
         yield {
             "type": "done", "conversation_id": response.conversation_id, "response": response.text,
-            "model": asked["model"], "calls": [_call_facts(result) for result in response.results],
+            "reasoning": response.reasoning, "model": asked["model"],
+            "calls": [_call_facts(result) for result in response.results],
             **{name: facts[name] for name in ("strategy", "state", "turn", "tokens", "end", "seconds", "compressed")},
         }  # fmt: skip
 
@@ -120,9 +123,11 @@ def _changed(agent: MultiTurnAgent, asked: Mapping[str, Any]) -> MultiTurnAgent:
     return other
 
 
-def _messages(event: str | Reply | ToolResult) -> list[Mapping[str, Any]]:
+def _messages(event: Event) -> list[Mapping[str, Any]]:
     if isinstance(event, str):
         return [{"type": "delta", "text": event}]
+    if isinstance(event, ThoughtPiece):
+        return [{"type": "thought", "text": event.text}]
     if isinstance(event, Reply):
         return [{"type": "call", **_call(call)} for call in event.written]
     return [{"type": "result", **_call_facts(event)}]

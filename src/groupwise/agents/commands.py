@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.agents.conversation.chat import ChatSession
+from groupwise.agents.conversation.chat import ChatSession, Event
 from groupwise.agents.conversation.chat_format import NotPlainText
+from groupwise.agents.conversation.streaming import ThoughtPiece
 from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
 from groupwise.agents.export import export_run
 from groupwise.agents.model_start import find_chat_model
@@ -121,7 +122,8 @@ def answer_lines(conversation: ChatSession, *, json: bool) -> None:
         if json:
             called = {"calls": [*map(call_facts, results)]} if conversation.toolbox else {}
             last = conversation.answers[-1]
-            answer({"text": last.text, **last.metadata, **called})
+            thought = {"reasoning": last.reasoning} if last.reasoning else {}
+            answer({"text": last.text, **thought, **last.metadata, **called})
         else:
             print(flush=True)
 
@@ -189,14 +191,19 @@ def show_answer(conversation: ChatSession, message: str) -> None:
         print(f"({CUT[end].format(tokens=last.tokens, limit=conversation.engine.max_length)})")
 
 
-def show_events(events: Iterator[str | Reply | ToolResult]) -> None:
-    """Print text as it arrives, and one line for every call and every result."""
-    within = False
+def show_events(events: Iterator[Event]) -> None:
+    """Print thoughts (dimmed) and text as they arrive, and one line for every call and every result."""
+    within, thinking = False, False
     for event in events:
-        if isinstance(event, str):
-            print(event, end="", flush=True)
-            within = not event.endswith("\n")
+        if isinstance(event, ThoughtPiece):
+            Console().print(Text(printable(event.text), "dim"), end="", soft_wrap=True)
+            within = thinking = True
             continue
+        if isinstance(event, str):
+            print(f"\n\n{event}" if thinking else event, end="", flush=True)
+            within, thinking = not event.endswith("\n"), False
+            continue
+        thinking = False
         if within:
             print()
             within = False

@@ -1,10 +1,15 @@
 """Evaluation on held-out problems: greedy answers (what the model knows) and several samples (what it can find).
 
+Every answer gets two marks, which are never mixed up: the run's reward, and the check that came with the dataset or the
+environment. Only the check says whether an answer is right; without one, a part `correct` of the reward does.
+
 Also how sampled answers become groups, which training does in the same way.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -37,13 +42,14 @@ def as_groups(
 
 
 def greedy_evaluation(
-    cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any, scorer: RewardScorer, reward: Reward
-) -> "AnswerEvaluation":
-    """Return a run's evaluation on its held-out problems."""
+    cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any, scorer: RewardScorer, reward: Reward,
+    check: Reward | None,
+) -> "AnswerEvaluation":  # fmt: skip
+    """Return a run's evaluation on its held-out problems, by its reward and by the problems' own check."""
     return AnswerEvaluation(
         problems, problems.held_out(cfg.run.eval_seed, cfg.run.eval_episodes), engine, tokenizer, scorer,
         drawn=SamplingParams(**dict(cfg.sampling.items())), samples=cfg.run.eval_samples, seed=cfg.run.eval_seed,
-        reward=reward, by=cfg.run.eval_by,
+        reward=reward, check=check, by=cfg.run.eval_by, options=cfg.language.chat_template_kwargs,
     )  # fmt: skip
 
 
@@ -52,17 +58,19 @@ class AnswerEvaluation:
 
     With `samples` above 1, every problem is also sampled that often as in training, for pass@k. An answer that cannot
     be graded, or not within the scorer's timeout, is left out and counted in `eval/failed_share`. `shown` are the first
-    few answers of the last evaluation. `by` says which answers make the score: "greedy" or "drawn" ones.
+    few answers of the last evaluation. `by` says which answers make the score: "greedy" or "drawn" ones. `check` is the
+    problems' own grade; None if they have none. `options` are those of the model's chat template.
     """
 
     def __init__(
         self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, scorer: RewardScorer, *,
-        drawn: SamplingParams, reward: Reward, samples: int = 1, seed: int = 0, by: str = "greedy",
+        drawn: SamplingParams, reward: Reward, check: Reward | None, samples: int = 1, seed: int = 0,
+        by: str = "greedy", options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.tokenizer, self.scorer = engine, tokenizer, scorer
         self.tasks = [Task(f"{problems.name}/held out {n}", problem, n) for n, problem in enumerate(held_out)]
-        self.prompts = [prompt_ids(tokenizer, problem, engine.max_length) for problem in held_out]
-        self.reward = reward
+        self.prompts = [prompt_ids(tokenizer, problem, engine.max_length, options) for problem in held_out]
+        self.reward, self.check = reward, check
         self.greedy = SamplingParams(max_new_tokens=drawn.max_new_tokens, temperature=0.0)
         self.drawn, self.samples, self.seed, self.by = drawn, samples, seed, by
         self.shown: list[Sample] = []
@@ -70,15 +78,15 @@ class AnswerEvaluation:
     def __call__(self, policy: Policy) -> Mapping[str, float]:
         if self.by == "drawn":
             graded, lengths = self._draw()
-            self.shown = [shown for group in graded[:SHOWN] for shown in list(_samples(group))[:1]]
+            self.shown = [shown for group in graded.first(SHOWN) for shown in list(_samples(*group))[:1]]
             return {**summary(graded, lengths), **self._rates(graded)}
         sampled = self.engine.generate([(ids, 0) for ids in self.prompts], self.greedy)
         graded = self._grade(sampled)
-        self.shown = [shown for group in graded[:SHOWN] for shown in _samples(group)]
+        self.shown = [shown for group in graded.first(SHOWN) for shown in _samples(*group)]
         metrics = summary(graded, [len(answer.ids) for answer in sampled])
         return {**metrics, **(self._rates(self._draw()[0]) if self.samples > 1 else {})}
 
-    def _draw(self) -> tuple[list[ScoredGroup], list[int]]:
+    def _draw(self) -> tuple["Graded", list[int]]:
         """Answer every problem `samples` times as in training; return the graded groups and the answers' lengths."""
         requests = [
             (ids, sampling_seed(self.seed, number, sample))
@@ -88,17 +96,16 @@ class AnswerEvaluation:
         answers = self.engine.generate(requests, self.drawn)
         return self._grade(answers), [len(answer.ids) for answer in answers]
 
-    def _rates(self, graded: Sequence[ScoredGroup]) -> dict[str, float]:
+    def _rates(self, graded: "Graded") -> dict[str, float]:
         """Return the mean reward of the sampled answers, and pass@k for k = 1, 2, 4, …
 
-        pass@k is averaged over the problems whose samples could all be graded, and left out where a score does not say
-        whether an answer is right.
+        pass@k is averaged over the problems whose samples could all be checked, and left out where nothing says whether
+        an answer is right.
         """
-        scores = [[score for score in group.scores if isinstance(score, Score)] for group in graded]
-        totals = [score.total for group in scores for score in group]
+        totals = [score.total for score in graded.rewards]
         earned = {"eval/drawn_reward_mean": float(np.mean(totals))} if totals else {}
         # pass@k needs all n samples of a problem.
-        right = [[is_correct(score) for score in group] for group in scores if len(group) == self.samples]
+        right = [rights for rights in graded.rights() if len(rights) == self.samples]
         if not right or any(None in group for group in right):
             return earned
         rates = {
@@ -107,14 +114,55 @@ class AnswerEvaluation:
         }
         return {**earned, **rates}
 
-    def _grade(self, answers: Sequence[Sampled]) -> list[ScoredGroup]:
-        return self.scorer.score(self.reward, as_groups(self.tokenizer, self.tasks, self.prompts, answers))
+    def _grade(self, answers: Sequence[Sampled]) -> "Graded":
+        groups = as_groups(self.tokenizer, self.tasks, self.prompts, answers)
+        return grade(self.scorer, groups, self.reward, self.check)
 
 
-def summary(graded: Sequence[ScoredGroup], lengths: Sequence[int]) -> dict[str, float]:
+@dataclass(frozen=True)
+class Graded:
+    """Groups of attempts at held-out tasks with their rewards and, if there is a check, with what it says of them."""
+
+    rewarded: Sequence[ScoredGroup]
+    checked: Sequence[ScoredGroup] | None
+
+    @property
+    def rewards(self) -> list[Score]:
+        return [score for group in self.rewarded for score in group.scores if isinstance(score, Score)]
+
+    @property
+    def checks(self) -> list[Score]:
+        return [score for group in self.checked or () for score in group.scores if isinstance(score, Score)]
+
+    def rights(self) -> list[list[bool | None]]:
+        """Whether each attempt is right, by group; attempts that could not be checked are left out."""
+        by = _said if self.checked is None else is_correct
+        groups = self.rewarded if self.checked is None else self.checked
+        return [[by(score) for score in group.scores if isinstance(score, Score)] for group in groups]
+
+    def first(self, count: int) -> Iterator[tuple[ScoredGroup, ScoredGroup | None]]:
+        """The first groups, each as the reward and as the check sees it."""
+        checked: Sequence[ScoredGroup | None] = self.checked or [None] * len(self.rewarded)
+        return islice(zip(self.rewarded, checked, strict=True), count)
+
+
+def grade(scorer: RewardScorer, groups: Sequence[Group], reward: Reward, check: Reward | None) -> Graded:
+    """Score the groups by the reward, and by the check unless it is the reward itself."""
+    rewarded = scorer.score(reward, groups)
+    if check is None or check is reward:
+        return Graded(rewarded, None if check is None else rewarded)
+    return Graded(rewarded, scorer.score(check, groups))
+
+
+def _said(score: Score) -> bool | None:
+    """What a reward says about an answer that nothing else checks: a total of 1 is not a statement, a part is."""
+    return is_correct(score) if any(name.rpartition(".")[2] == "correct" for name in score.parts) else None
+
+
+def summary(graded: Graded, lengths: Sequence[int]) -> dict[str, float]:
     """Return the metrics of attempts at held-out tasks; those that failed are left out and counted."""
-    outcomes = [score for group in graded for score in group.scores]
-    scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
+    outcomes = [score for group in graded.rewarded for score in group.scores]
+    scores = graded.rewards
     if not scores:
         failure = next(outcome.failure for outcome in outcomes if isinstance(outcome, Failed))
         raise ContractError(f"no held-out answer could be graded: {failure.message}", hint=failure.hint)
@@ -125,22 +173,42 @@ def summary(graded: Sequence[ScoredGroup], lengths: Sequence[int]) -> dict[str, 
         "eval/length_mean": float(np.mean(lengths)),
         "eval/attempts": float(len(outcomes)),
     }
-    right = [is_correct(score) for score in scores]
-    if None not in right:
-        metrics["eval/accuracy"] = sum(map(bool, right)) / len(right)
     if len(scores) < len(outcomes):
         metrics["eval/failed_share"] = 1 - len(scores) / len(outcomes)
-    if all("format" in score.parts for score in scores):
+    return {**metrics, **_checked(graded, len(outcomes))}
+
+
+def _checked(graded: Graded, attempts: int) -> dict[str, float]:
+    """Return what the check says; without one, what the reward says in a part `correct` or `format`."""
+    metrics = {}
+    right = [said for group in graded.rights() for said in group]
+    if right and None not in right:
+        metrics["eval/accuracy"] = sum(map(bool, right)) / len(right)
+    scores = graded.rewards if graded.checked is None else graded.checks
+    if graded.checked is not None and scores:
+        metrics["eval/check_mean"] = float(np.mean([score.total for score in scores]))
+    if graded.checked is not None and len(scores) < attempts:
+        metrics["eval/check_failed_share"] = 1 - len(scores) / attempts
+    if scores and all("format" in score.parts for score in scores):
         metrics["eval/format"] = float(np.mean([score.parts["format"] for score in scores]))
     return metrics
 
 
-def _samples(graded: ScoredGroup) -> Iterator[Sample]:
-    problem = graded.group.task.payload
-    for attempt, score in zip(graded.group.members, graded.scores, strict=True):
+def correct_in(score: Score, check: Score | Failed | None) -> bool | None:
+    """Whether an attempt is right: by its check if there is one, and never because its reward happens to be 1."""
+    if check is None:
+        return _said(score)
+    return is_correct(check) if isinstance(check, Score) else None
+
+
+def _samples(rewarded: ScoredGroup, checked: ScoredGroup | None) -> Iterator[Sample]:
+    problem = rewarded.group.task.payload
+    checks = [None] * len(rewarded.scores) if checked is None else checked.scores
+    for attempt, score, check in zip(rewarded.group.members, rewarded.scores, checks, strict=True):
         if isinstance(score, Score):
-            prompt, text, answer = (said[:LONGEST] for said in (problem.text, attempt.meta["text"], problem.answer))
-            yield Sample(prompt, text, answer, score.total, is_correct(score))
+            meta, correct = attempt.meta, correct_in(score, check)
+            prompt, text, answer = (said[:LONGEST] for said in (problem.text, meta["content"], problem.answer))
+            yield Sample(prompt, text, answer, score.total, correct, meta["reasoning"][:LONGEST])
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:

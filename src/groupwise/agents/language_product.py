@@ -3,7 +3,6 @@
 problems → Completions → groups of answers → reward → training rows
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from groupwise.agents.conversation.call_formats import named_format
+from groupwise.agents.conversation.chat_template import template_of
 from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
 from groupwise.agents.data.dataset import DataProblems, find_problems, listed
 from groupwise.agents.data.problems import Problems
@@ -32,7 +33,6 @@ from groupwise.types import Array, End, Group, Policy, Reward, Score, Task, Traj
 
 __all__ = ["build", "check", "open_run", "prepare"]
 
-logger = logging.getLogger(__name__)
 add_reward("program", "groupwise.agents.program_reward:ProgramTestReward")
 
 ROOM = 16_384  # sampled tokens of all answers that are generated at once
@@ -42,29 +42,39 @@ def prepare(cfg: TrainingConfig) -> TrainingConfig:
     return pin_start(cfg)
 
 
-def check(cfg: TrainingConfig) -> None:
-    for note in usable_problems(find_problems(cfg.task), find_reward(cfg.reward))[1]:
-        logger.warning("%s", note)
+def check(cfg: TrainingConfig) -> tuple[str, ...]:
+    check_tool_format(cfg)
+    return usable_problems(find_problems(cfg.task), find_reward(cfg.reward))[1]
 
 
 def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     """Make everything a language run needs from its settings.
 
-    A reward named in `cfg.reward` replaces the problems' own grade, in evaluation too; `reward` replaces both, but only
-    in training.
+    A reward named in `cfg.reward` replaces the problems' own grade, but evaluation reports both; the argument `reward`
+    replaces either, in training only.
     """
     named = find_reward(cfg.reward)
     problems, notes = usable_problems(find_problems(cfg.task), named)
-    grade = named or per_attempt(grader(problems))
+    own = per_attempt(grader(problems))
+    grade = named or own
     language = load_start(cfg)
     policy = policy_of(cfg, language)
-    engine = Engine(language.model, language.tokenizer, slots=answers_at_once(cfg))
-    check_listed(problems, language.tokenizer, engine.max_length)
-    rollout = Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed)
+    options = cfg.language.chat_template_kwargs
+    ends = template_of(language.tokenizer, options).end_ids
+    engine = Engine(language.model, language.tokenizer, slots=answers_at_once(cfg), ends=ends)
+    check_listed(problems, language.tokenizer, engine.max_length, options)
+    rollout = Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed, options)
     tasks = training_problems(problems, cfg.run.seed)
     source = LanguageSource(cfg, policy, engine, tasks, rollout, reward or grade, rows_of_tokens)
-    evaluation = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade))
+    check = own if getattr(problems, "has_check", True) else None
+    evaluation = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade), check)
     return Parts(policy, source, evaluation, lambda: evaluation.shown, notes=notes)
+
+
+def check_tool_format(cfg: TrainingConfig) -> None:
+    """Refuse the name of a format that neither we nor code of the user's own has registered."""
+    if cfg.language.tool_format is not None:
+        named_format(cfg.language.tool_format)
 
 
 def usable_problems(problems: Problems, reward: Reward | None) -> tuple[Problems, tuple[str, ...]]:
@@ -80,7 +90,8 @@ def usable_problems(problems: Problems, reward: Reward | None) -> tuple[Problems
     faults = unfit(tasks)
     if not faults:
         return problems, ()
-    return problems.without(faults), (f"{len(faults)} of {len(tasks)} tasks are left out: {listed(faults)}",)
+    verb = "is" if len(faults) == 1 else "are"
+    return problems.without(faults), (f"{len(faults)} of {len(tasks)} tasks {verb} left out: {listed(faults)}",)
 
 
 def policy_of(cfg: TrainingConfig, language: LanguageModel, reference: LanguagePolicy | None = None) -> LanguagePolicy:
@@ -98,10 +109,10 @@ def answers_at_once(cfg: TrainingConfig) -> int:
     return max(64, group, min(group * tasks, ROOM // cfg.sampling.max_new_tokens))
 
 
-def check_listed(problems: Problems, tokenizer: Any, limit: int) -> None:
+def check_listed(problems: Problems, tokenizer: Any, limit: int, options: Mapping[str, Any] | None = None) -> None:
     """Check all prompts of a data file before the run starts; generated problems are checked when they are drawn."""
     if isinstance(problems, DataProblems):
-        check_prompts(problems, tokenizer, limit)
+        check_prompts(problems, tokenizer, limit, options)
 
 
 def sampling(cfg: TrainingConfig, **changes: Any) -> SamplingParams:
@@ -113,7 +124,7 @@ def grader(problems: Problems) -> Callable[[Task, Trajectory], Score | Awaitable
     """Return the problems' own grade as a reward: a function of a task and an attempt."""
 
     def score(task: Task, attempt: Trajectory) -> Score | Awaitable[Score]:
-        return problems.grade(task.payload, attempt.meta["text"], attempt.end is End.FINISHED)
+        return problems.grade(task.payload, attempt.meta["content"], attempt.end is End.FINISHED)
 
     score.__qualname__ = f"the grade of {problems.name!r}"  # how error messages name the reward
     return score
@@ -127,12 +138,16 @@ def training_problems(problems: Problems, seed: int) -> NumberedTasks:
 class Completions:
     """Samples a group of answers to every problem, all in one continuous batch."""
 
-    def __init__(self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
-        self.engine, self.tokenizer, self.params = engine, tokenizer, params
+    def __init__(
+        self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.engine, self.tokenizer, self.params, self.options = engine, tokenizer, params, options
         self.group_size, self.seed = group_size, seed
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
-        prompts = [prompt_ids(self.tokenizer, task.payload, self.engine.max_length) for task in tasks]
+        limit = self.engine.max_length
+        prompts = [prompt_ids(self.tokenizer, task.payload, limit, self.options) for task in tasks]
         requests = [
             (ids, sampling_seed(self.seed, task.seed, member))
             for task, ids in zip(tasks, prompts, strict=True)

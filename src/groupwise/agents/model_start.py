@@ -24,7 +24,7 @@ from groupwise.agents.settings import SAMPLING
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, RunError, RunNotFound
 from groupwise.files import read_small, whole_folder, write_atomic
-from groupwise.language.adapters import Lora
+from groupwise.language.adapters import wanted_lora
 from groupwise.language.loading import LanguageModel, load_model, merged, prepare, save_model
 from groupwise.language.model_lookup import Fingerprint, ModelLocation, find_model, fingerprint, is_model
 from groupwise.language.policy import LanguagePolicy
@@ -71,7 +71,7 @@ def find_start(name: str, output_dir: str = "runs") -> RunStart | None:
 def load_start(cfg: TrainingConfig) -> LanguageModel:
     """Load the model that the settings start from, ready to learn."""
     settings, start = cfg.language, start_of(cfg)
-    lora = Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank) if settings.lora_rank else None
+    lora = wanted_lora(settings)
     if isinstance(start, ModelLocation) and start.adapter is None:
         return load_model(
             start, dtype=getattr(torch, settings.dtype), device=cfg.policy.device, lora=lora,
@@ -235,6 +235,8 @@ def find_chat_model(name: str, runs_dir: str) -> tuple[LanguageModel, dict[str, 
             raise RunNotFound(f"no run {name!r} in {runs_dir}", hint=f"Did you mean {near[0]!r}?")
         return load_model(name, device="cuda" if torch.cuda.is_available() else "cpu"), {"model_name": name}
     cfg = language_config(start.run)
-    own = {"model_name": str(start.run), **{name: getattr(cfg.sampling, name) for name in SAMPLING}}
+    own: dict[str, Any] = {"model_name": str(start.run), "chat_template_kwargs": cfg.language.chat_template_kwargs}
+    own["tool_format"] = cfg.language.tool_format
+    own |= {name: getattr(cfg.sampling, name) for name in SAMPLING}
     device = cfg.policy.device if torch.cuda.is_available() else "cpu"
     return prepare(load_run(start.run, start.step), device=device), own

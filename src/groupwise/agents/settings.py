@@ -6,6 +6,7 @@ Annotations here are read at run time, so this module does not postpone their ev
 from typing import Any, ClassVar, Literal
 
 from groupwise.config import Section, TrainingConfig, setting
+from groupwise.config.fields import Options
 from groupwise.config.sections import SETTINGS
 from groupwise.language.engine import SamplingParams
 
@@ -37,9 +38,18 @@ class AgentConfig(Section):
     stop: tuple[str, ...] = setting((), "strings that end an answer; they are not part of it")
     lora_rank: int = setting(0, "rank of a LoRA adapter; 0 trains all weights", ge=0)
     lora_alpha: float | None = setting(None, "scale of the adapter; null is twice the rank", gt=0)
+    lora_options: Options = setting(
+        Options(), "more arguments of PEFT's LoraConfig, such as target_modules or use_dora"
+    )
     quantization: Literal["8bit", "4bit"] | None = setting(None, "load the frozen weights in 8 or 4 bits")
     dtype: Literal["float32", "bfloat16"] = setting("float32", "precision of the loaded weights")
     device: str = setting("cpu", "where the model runs")
+    chat_template_kwargs: Options = setting(
+        Options(), "options of the model's chat template, such as enable_thinking; a row's or a request's come first"
+    )
+    tool_format: str | None = setting(
+        None, "how the model writes tool calls; null finds out from its chat template, docs/tools.md lists the names"
+    )
 
     def sampling_params(self) -> SamplingParams:
         """How the engine is to sample."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.agents.agent_product import ConversationEvaluation
-from groupwise.agents.conversation.chat_format import Frame, special_tokens
+from groupwise.agents.agent_product import ConversationEvaluation, frame_of
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.prompts import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problem, Problems
@@ -20,7 +20,7 @@ from groupwise.agents.data.rows import refused
 from groupwise.agents.environments.contract import Observation, Scenarios
 from groupwise.agents.environments.registry import find_scenarios, names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
-from groupwise.agents.language_product import check_listed, grader
+from groupwise.agents.language_product import check_listed, check_tool_format, grader
 from groupwise.agents.model_start import load_start, open_run
 from groupwise.agents.model_start import pin_start as prepare
 from groupwise.config import TrainingConfig
@@ -45,24 +45,20 @@ def demonstration_row(frame: Frame, observation: Observation, said: Sequence[Mes
     if not said or any(said[place]["role"] != "assistant" for place in (0, -1)):
         roles = ", ".join(str(message["role"]) for message in said) or "nothing"
         raise ContractError(f"a demonstration must begin and end with the assistant; this one is {roles}")
-    ids = frame.opening(observation.messages, observation.tools)
-    own = [False] * len(ids)
-    heard: list[Message] = []
-    for message in said:
-        if message["role"] != "assistant":
-            heard.append(message)
-            continue
-        # Before the model's first turn, the opening already ends with the generation prompt.
-        if any(own):
-            _extend(ids, own, frame.following(heard, ended=True), False)
-        heard = []
-        _extend(ids, own, frame.own_turn(message), True)
+    shown = frame.with_options(observation.chat_template_kwargs)
+    ids, own = ended(frame.tokenizer, *shown.demonstration(observation.messages, said, observation.tools))
     return np.array(ids), np.array(own)
 
 
-def _extend(ids: list[int], own: list[bool], new: Sequence[int], spoken: bool) -> None:
-    ids += new
-    own += [spoken] * len(new)
+def ended(tokenizer: Any, ids: list[int], own: list[bool]) -> tuple[list[int], list[bool]]:
+    """Return the tokens with an end-of-text token behind the last turn, where the chat template ends turns with none.
+
+    It is learned too: without it an answer would never end.
+    """
+    stop = max(place for place, mine in enumerate(own) if mine) + 1
+    if not tokenizer.decode(ids[stop - 1 : stop], skip_special_tokens=True):
+        return ids, own
+    return [*ids[:stop], tokenizer.eos_token_id], [*own[:stop], True]
 
 
 def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
@@ -77,6 +73,7 @@ def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
 def check(cfg: TrainingConfig) -> None:
     if names_scenarios(cfg.task):
         scenarios = find_scenarios(cfg.task)
+        check_tool_format(cfg)
         demonstration_of(scenarios, scenarios.training(cfg.run.seed, 0))
         return
     problems = find_problems(cfg.task)
@@ -91,23 +88,25 @@ def build(cfg: TrainingConfig) -> Parts:
         hint = "Set tokenizer.eos_token and save the tokenizer again."
         raise ConfigError(message, hint=hint, field="policy.model_name")
     policy = LanguagePolicy(language.model, seed=cfg.run.seed)
-    engine = Engine(language.model, language.tokenizer)
+    frame = frame_of(cfg, language)
+    engine = Engine(language.model, language.tokenizer, ends=frame.end_ids)
     make = _of_scenarios if names_scenarios(cfg.task) else _of_problems
-    source, evaluation = make(cfg, language.tokenizer, policy, engine)
+    source, evaluation = make(cfg, frame, policy, engine)
     return Parts(policy, source, evaluation, lambda: evaluation.shown)
 
 
-def _of_problems(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
-    problems = find_problems(cfg.task)
-    check_listed(problems, tokenizer, engine.max_length)
-    answers = DemonstratedAnswers(problems, tokenizer, engine.max_length)
+def _of_problems(cfg: TrainingConfig, frame: Frame, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
+    problems, tokenizer = find_problems(cfg.task), frame.tokenizer
+    check_listed(problems, tokenizer, engine.max_length, cfg.language.chat_template_kwargs)
+    answers = DemonstratedAnswers(problems, frame, engine.max_length)
     answers.check()
     source = Demonstrations(cfg, lambda n: answers.row(problems.training(cfg.run.seed, n)), policy, engine)
-    return source, greedy_evaluation(cfg, problems, engine, tokenizer, source.scorer, per_attempt(grader(problems)))
+    grade = per_attempt(grader(problems))
+    return source, greedy_evaluation(cfg, problems, engine, tokenizer, source.scorer, grade, grade)
 
 
-def _of_scenarios(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
-    scenarios, frame = find_scenarios(cfg.task), Frame(tokenizer)
+def _of_scenarios(cfg: TrainingConfig, frame: Frame, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
+    scenarios = find_scenarios(cfg.task)
     talks = DemonstratedConversations(scenarios, frame, engine.max_length)
     source = Demonstrations(
         cfg, lambda n: talks.row(scenarios.training(cfg.run.seed, n), n), policy, engine, close=talks.loop.close
@@ -123,24 +122,30 @@ def _listed(problems: Problems) -> Sequence[Problem]:
 class DemonstratedAnswers:
     """Problems with their right answers, as tokens and a mask of the answer."""
 
-    def __init__(self, problems: Problems, tokenizer: Any, limit: int) -> None:
-        self.problems, self.tokenizer, self.limit = problems, tokenizer, limit
-        self.special = special_tokens(tokenizer)
+    def __init__(self, problems: Problems, frame: Frame, limit: int) -> None:
+        self.problems, self.frame, self.limit = problems, frame, limit
 
     def row(self, problem: Problem) -> Row:
-        prompt = prompt_ids(self.tokenizer, problem, self.limit)
         shown = self.problems.demonstration(problem)
-        insist_on_plain_text(problem, self.special, shown)
-        # The end-of-text token is learned too: without it an answer would never end.
-        answer = [*self.tokenizer.encode(shown, add_special_tokens=False), self.tokenizer.eos_token_id]
-        insist_on_room(problem, len(prompt) + len(answer), self.limit)
-        return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
+        insist_on_plain_text(problem, self.frame.special, shown)
+        ids, own = self._shown(problem, shown)
+        insist_on_room(problem, len(ids), self.limit)
+        return np.array(ids), np.array(own)
+
+    def _shown(self, problem: Problem, shown: str) -> tuple[list[int], list[bool]]:
+        tokenizer, frame = self.frame.tokenizer, self.frame.with_options(problem.template_options)
+        if tokenizer.chat_template or not isinstance(problem.prompt, str):
+            said: list[Message] = [{"role": "assistant", "content": shown}]
+            return ended(tokenizer, *frame.demonstration(problem.messages, said))
+        # A model without a chat template continues the text.
+        prompt, answer = prompt_ids(tokenizer, problem, self.limit), tokenizer.encode(shown, add_special_tokens=False)
+        return ended(tokenizer, prompt + answer, [False] * len(prompt) + [True] * len(answer))
 
     def check(self) -> None:
         """Refuse demonstrations that cannot be learned from before the run starts; only long ones are encoded."""
         for problem in _listed(self.problems):
             shown = self.problems.demonstration(problem)
-            insist_on_plain_text(problem, self.special, shown)
+            insist_on_plain_text(problem, self.frame.special, shown)
             if len(problem.text.encode()) + len(shown.encode()) >= self.limit // 2:
                 self.row(problem)
 

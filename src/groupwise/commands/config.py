@@ -10,7 +10,7 @@ from groupwise.config import Finding, TrainingConfig, apply_overrides, check_con
 from groupwise.config.reference import config_schema
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
-from groupwise.reporting.command_options import Common, Overrides, SettingsFile, answer
+from groupwise.reporting.command_options import Common, Overrides, SettingsFile, answer, say
 
 
 def show(
@@ -39,18 +39,20 @@ def schema(*, common: Common = Common()) -> None:
 
 def check(config: SettingsFile, *, set_: Overrides = (), common: Common = Common()) -> int:
     """Check a settings file and list every mistake in it."""
+    notes: tuple[str, ...] = ()
     findings = check_config(config, set_)
     if not findings:
         try:
             cfg = load_config(config, set_)
-            product_of(cfg).check(cfg)
+            notes = product_of(cfg).check(cfg)
         except ConfigError as error:
             findings = [Finding(error.field, error.message, error.hint)]
     if common.json:
-        answer({"file": str(config), "ok": not findings, "findings": [asdict(f) for f in findings]})
+        told = {"findings": [asdict(finding) for finding in findings], "notes": list(notes)}
+        answer({"file": str(config), "ok": not findings, **told})
     elif findings:
         for finding in findings:
             print(f"{config}: {finding}")
     else:
-        print(f"{config}: all settings are valid")
+        say(*(f"note: {note}" for note in notes), f"{config}: all settings are valid")
     return 2 if findings else 0

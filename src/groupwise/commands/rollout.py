@@ -11,8 +11,10 @@ from rich.text import Text
 from groupwise.config import load_config
 from groupwise.products import product_of
 from groupwise.reporting.command_options import Common, Overrides, SettingsFile, answer
+from groupwise.reporting.console import print_hints
 from groupwise.training.checkpoint import seed_everything
 from groupwise.training.dry_run import DryRun, dry_run
+from groupwise.training.loop import pending_hints
 from groupwise.training.session import use_threads
 from groupwise.types import Score
 
@@ -38,6 +40,7 @@ def rollout(
         with Console(stderr=True).status(f"{tasks} groups of {cfg.rollout.num_generations} attempts"):
             found = dry_run(parts.source, parts.policy, tasks)
     finally:
+        print_hints(pending_hints(parts.source))
         parts.source.close()
     if common.json:
         answer({**found.as_dict(), "cautions": found.cautions()})
@@ -78,7 +81,9 @@ def _attempts(found: DryRun, show: int) -> list[Text]:
         spoken = sorted((pair for pair in scored if "text" in pair[1].meta), key=lambda pair: -pair[0])
         for total, member in spoken[:1] + spoken[-1:] if len(spoken) > 1 else spoken:
             head = Text(f"\n{member.id}  reward {total:.3g}  ended {member.end}\n", style="bold")
-            texts.append(head + Text(f"{member.meta['prompt']}\n", style="dim") + Text(member.meta["text"][:LONGEST]))
+            said, thought = member.meta.get("content", member.meta["text"]), member.meta.get("reasoning", "")
+            thought = f"({thought[:LONGEST]})\n" if thought else ""
+            texts.append(head + Text(f"{member.meta['prompt']}\n{thought}", style="dim") + Text(said[:LONGEST]))
     return texts[:show]
 
 

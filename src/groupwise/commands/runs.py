@@ -13,7 +13,7 @@ from groupwise.errors import RunError
 from groupwise.reporting.command_options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.reporting.history import History
 from groupwise.reporting.summary import runs_table, summary_table
-from groupwise.reporting.text import course, curve, printable
+from groupwise.reporting.text import course, curve, printable, traceback_lines
 from groupwise.training.events import read_events
 from groupwise.training.folder import RunInfo, find_run, inspect_run, inspect_runs
 
@@ -47,6 +47,8 @@ def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
     for step, hint in history.hints:
         words = printable(f"step {step}: {hint.get('message')} {hint.get('remedy')}")
         console.print(words, style="yellow", markup=False, highlight=False)
+        for line in traceback_lines(hint):
+            console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
     for error in history.errors:
         words = printable(f"failed: {error.get('message')} {error.get('hint')}")
         console.print(words, style="red", markup=False, highlight=False)

@@ -22,11 +22,13 @@ from groupwise.reporting.command_options import (
     SettingsFile,
     answer,
 )
+from groupwise.reporting.console import print_hints
 from groupwise.reporting.live_run import follow_run, start_run
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.control_file import send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import find_run, inspect_run, read_config
+from groupwise.training.loop import pending_hints
 from groupwise.training.session import Parts
 
 
@@ -100,7 +102,10 @@ def evaluate(
     parts.policy.load_state_dict(checkpoint.model)
     assert parts.evaluate is not None
     shown = None if gif is None else film(parts, cfg, gif)
-    metrics = dict(parts.evaluate(parts.policy))
+    try:
+        metrics = dict(parts.evaluate(parts.policy))
+    finally:
+        print_hints(pending_hints(parts.source))
     if common.json:
         said = {"run": path.name, "step": checkpoint.step, "seed": cfg.run.eval_seed, "metrics": metrics}
         answer(said if gif is None else {**said, "gif": str(gif)})

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -15,27 +15,32 @@ from groupwise.errors import ConfigError
 from groupwise.reporting.command_options import Common, RequirementsFile, WorkflowFile, answer, patiently, say
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document
-from groupwise.workflows.evaluation import Performance, evaluate
+from groupwise.workflows.evaluation import Performance, TierChoice, evaluate
 from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.simulation import simulate as simulate_events
 from groupwise.workflows.feasibility import insist_feasible
 from groupwise.workflows.inspection import open_workflow
 from groupwise.workflows.pictures.animation import write_figures
 from groupwise.workflows.requirements import Requirements, Weights
-from groupwise.workflows.rules import Violation, broken_rules
+from groupwise.workflows.rules import broken_rules
 from groupwise.workflows.scoring import ScorePart, score
 from groupwise.workflows.soundness.check import check_document
+from groupwise.workflows.violations import Violation
 
 Words = tuple[str, ...]
+Tier = Annotated[
+    TierChoice,
+    Parameter(
+        help="Formulas, discrete events, or the schedule of one run; measured: events, or a schedule for one run."
+    ),
+]
 
 
 def score_file(
     file: WorkflowFile,
     *,
     requirements: RequirementsFile = None,
-    tier: Annotated[
-        Literal["auto", "analytic", "simulation", "schedule"], Parameter(help="How performance is computed.")
-    ] = "auto",
+    tier: Tier = "measured",
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="Seed of the simulation.")] = 0,
     weight: Annotated[Words, Parameter(help="Change a weight: --weight performance=0.7.")] = (),
     common: Common = Common(),
@@ -114,10 +119,7 @@ def simulate(
         Parameter(validator=Number(gte=20), help="Cases to measure; by default 10,000, or 1,000 runs of a schedule."),
     ] = None,
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed gives the same cases.")] = 0,
-    tier: Annotated[
-        Literal["auto", "analytic", "simulation", "schedule"],
-        Parameter(help="Formulas, discrete events, or the schedule of one run; auto chooses for you."),
-    ] = "simulation",
+    tier: Tier = "measured",
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="Folder for figures of the first cases.")] = None,
     common: Common = Common(),
 ) -> int:

@@ -20,7 +20,7 @@ _NAMES = {
     "groupwise.compat.language": "ValueFunction create_value_function TrajectoryDataset",
     "groupwise.language.policy": "ValueHead",
     "groupwise.memory.experiences": "Experience",
-    "groupwise.designer.outcome": "GenerationMetrics WorkflowResult PolicyUpdateResult",
+    "groupwise.designer.results.outcome": "GenerationMetrics WorkflowResult PolicyUpdateResult",
     "groupwise.rewards.learned.neural": "NeuralRewardFunction create_neural_reward_function",
     "groupwise.rewards.learned.trainer": "NeuralRewardTrainer",
     "groupwise.agents.environments.task": "TaskEnvironment",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from groupwise.core.advantages import Baseline, Scale, group_advantages
+from groupwise.core.advantages import Baseline, Scale, Std, group_advantages
 from groupwise.core.divergence import entropy_bonus
 from groupwise.core.losses import loss_denominator, policy_loss
 from groupwise.core.shapes import check_rank, check_shape
@@ -19,13 +19,22 @@ from groupwise.errors import MissingExtra
 
 @overload
 def compute_grpo_advantages(
-    rewards: Tensor, response_mask: Tensor, group_ids: Tensor, norm_by_std: bool = True
+    rewards: Tensor,
+    response_mask: Tensor,
+    group_ids: Tensor,
+    norm_by_std: bool = True,
+    *,
+    std_type: Std = "population",
 ) -> Tensor: ...
 
 
 @overload
 def compute_grpo_advantages(
-    *, group_rewards: Sequence[float], baseline_type: Baseline = "group_mean", norm_by_std: bool = True
+    *,
+    group_rewards: Sequence[float],
+    baseline_type: Baseline = "group_mean",
+    norm_by_std: bool = True,
+    std_type: Std = "population",
 ) -> Tensor: ...
 
 
@@ -37,6 +46,7 @@ def compute_grpo_advantages(
     *,
     group_rewards: Sequence[float] | None = None,
     baseline_type: Baseline = "group_mean",
+    std_type: Std = "population",
 ) -> Tensor:
     """`group_advantages` in the two forms people usually call it: for a batch of tokens, and for one group.
 
@@ -51,18 +61,19 @@ def compute_grpo_advantages(
       baseline_type: the `baseline` of `group_advantages`.
       Returns [n].
 
-    Both divide by the population standard deviation of the group unless `norm_by_std` is false.
+    Both divide by the standard deviation of the group, of the `std_type` "population" or "sample", unless `norm_by_std`
+    is false.
     """
     scale: Scale = "group_std" if norm_by_std else "none"
     if group_rewards is not None:
         values = torch.as_tensor(group_rewards, dtype=torch.float32)
         one_group = torch.zeros(values.shape, dtype=torch.long)
-        return group_advantages(values, one_group, baseline=baseline_type, scale=scale)
+        return group_advantages(values, one_group, baseline=baseline_type, scale=scale, std=std_type)
     if rewards is None or response_mask is None or group_ids is None:
         raise ValueError("pass either rewards, response_mask and group_ids, or group_rewards")
     check_rank("response_mask", response_mask, 2)
     row_rewards = rewards if rewards.dim() == 1 else _row_rewards(rewards, response_mask)
-    advantages = group_advantages(row_rewards, group_ids, baseline=baseline_type, scale=scale)
+    advantages = group_advantages(row_rewards, group_ids, baseline=baseline_type, scale=scale, std=std_type)
     return advantages.unsqueeze(1).where(response_mask.bool(), 0)
 
 

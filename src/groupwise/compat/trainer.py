@@ -10,7 +10,8 @@
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,11 +25,11 @@ from groupwise.agents.settings import AgentConfig
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.event_loop import EventLoop
-from groupwise.language.adapters import Lora, lora_of
+from groupwise.language.adapters import lora_of, wanted_lora
 from groupwise.language.loading import LanguageModel, prepare
 from groupwise.language.policy import LanguagePolicy
-from groupwise.rewards.function import as_reward
 from groupwise.rewards.scoring import score_group
+from groupwise.rewards.signatures import as_reward
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Position
@@ -36,7 +37,7 @@ from groupwise.training.run import Run
 from groupwise.training.session import Parts, execute
 from groupwise.training.step_groups import StepGroups
 from groupwise.training.stop_conditions import StopFlag
-from groupwise.types import Event, Message, Reward, ScoredGroup, Task
+from groupwise.types import Batch, Event, Group, Message, Reward, ScoredGroup, Task, Trajectory
 
 
 class Trainable(Protocol):
@@ -133,19 +134,51 @@ class GRPOTrainer:
         return [await score_group(source.reward, group, timeout) for group in groups]
 
     def compute_grpo_loss(self, groups: Sequence[ScoredGroup]) -> dict[str, Tensor]:
-        """Return the terms of the loss, including `total_loss`, as differentiable tensors."""
+        """Return the terms of the loss as differentiable tensors, and metrics that are means over tokens.
+
+        `total_loss` is the sum of `loss_policy` and, where the settings ask for them, `loss_kl` (with its weight) and
+        `value_coef` × `loss_value`, minus the entropy bonus. `policy_entropy` and `policy_reference_kl` are means.
+        """
         terms = self._learner.losses(self._compared(groups))
         return {"total_loss": terms.pop("loss/total"), **{name.replace("/", "_"): term for name, term in terms.items()}}
+
+    def _compute_group_policy_loss(self, group: ScoredGroup | Group, advantages: Sequence[float]) -> Tensor:
+        """Return the clipped policy loss of a group whose advantages are given, one per attempt; differentiable."""
+        batch = self._with_advantages(_members(group), advantages)
+        with self._kl_weighted(0.0):
+            return self._learner.losses(batch)["loss/policy"]
+
+    async def _update_policy(
+        self, trajectories: ScoredGroup | Group | Sequence[Trajectory], advantages: Sequence[float]
+    ) -> float:
+        """Learn from attempts whose advantages are given, and return the policy loss."""
+        batch = self._with_advantages(_members(trajectories), advantages)
+        metrics = await asyncio.to_thread(self._learner.update, batch)
+        assert self._parts is not None
+        self._parts.source.publish(self._parts.policy)
+        return float(metrics["loss/policy"])
+
+    def _with_advantages(self, members: tuple[Trajectory, ...], advantages: Sequence[float]) -> Batch:
+        if not members or len(members) != len(advantages):
+            raise ConfigError(f"there are {len(members)} attempts but {len(advantages)} advantages, not one for each")
+        group = Group(members[0].group_id, Task(members[0].task_id), members)
+        return self._source.with_advantages(group, advantages)
 
     def compute_enhanced_grpo_loss(self, groups: Sequence[ScoredGroup], beta: float) -> dict[str, Tensor]:
         """Return the terms of the loss with the KL term towards the reference model weighted by `beta`."""
         if not self.cfg.policy.use_reference_model:
             message = "a loss with a KL term needs a reference model"
             raise ConfigError(message, hint="Use TrainingConfig(use_reference_model=True, …).")
+        with self._kl_weighted(beta):
+            return self.compute_grpo_loss(groups)
+
+    @contextmanager
+    def _kl_weighted(self, beta: float) -> Iterator[None]:
+        """Weight the KL term by `beta` for a while."""
         learner, usual = self._learner, self._learner.kl_coef
         learner.kl_coef = beta
         try:
-            return self.compute_grpo_loss(groups)
+            yield
         finally:
             learner.kl_coef = usual
 
@@ -199,7 +232,7 @@ class GRPOTrainer:
         language = prepare(
             self.agent.language,
             device=None,
-            lora=Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank) if fresh else None,
+            lora=wanted_lora(settings) if fresh else None,
             gradient_checkpointing=self.cfg.policy.gradient_checkpointing,
             seed=self.cfg.run.seed,
         )
@@ -274,6 +307,11 @@ class PromptedEnvironment:
     async def close(self) -> None:
         if hasattr(self.environment, "close"):
             await self.environment.close()
+
+
+def _members(given: ScoredGroup | Group | Sequence[Trajectory]) -> tuple[Trajectory, ...]:
+    group = given.group if isinstance(given, ScoredGroup) else given
+    return group.members if isinstance(group, Group) else tuple(group)
 
 
 class MultiTurnGRPOTrainer(GRPOTrainer):

@@ -61,7 +61,7 @@ def _name(element: Element) -> str:
 
 def _content(element: Element) -> Any:
     name = _name(element)
-    if name in ("options", "reward_options"):
+    if name in ("options", "reward_options", "lora_options"):
         # A free table knows no types, so its values are read as overrides are.
         return {key: _option(item) for key, item in _children(element).items()}
     if name in every_setting().sections or name == XML_LEARNING or element.parts:

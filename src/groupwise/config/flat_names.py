@@ -70,12 +70,13 @@ class SettingNames(TypedDict, total=False):
     # loss
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"]
     importance_level: Literal["token", "sequence"] | None
-    clip_ratio: float
+    clip_ratio: float | None
     clip_ratio_high: float | None
     clip_scheduler_type: Literal["constant", "linear"]
     dual_clip: float | None
     top_entropy_quantile: float
     off_policy_threshold: float | None
+    sampler_weight_cap: float | None
     mask_truncated: bool
     max_completion_length: int | None
     beta: float
@@ -131,8 +132,11 @@ class SettingNames(TypedDict, total=False):
     # language
     lora_rank: int
     lora_alpha: float | None
+    lora_options: Mapping[str, Any]
     quantization: Literal["8bit", "4bit"] | None
     dtype: Literal["float32", "bfloat16"]
+    chat_template_kwargs: Mapping[str, Any]
+    tool_format: str | None
     # reward
     reward_name: str | None
     reward_options: Mapping[str, Any]

@@ -173,6 +173,13 @@ COMMON: tuple[Row, ...] = (
     Row("reward.options.heuristic", "a reward object, which settings cannot make"),
     *plain(
         "run.run_name", "run.eval_by", "policy.device", "language.quantization", "language.dtype",
+        # A template runs in a sandbox and loads nothing, whatever it is told.
+        "language.chat_template_kwargs", "language.tool_format",
+        # Names of a model's layers, and PEFT's own words; other options that are text may import a module.
+        *(f"language.lora_options.{name}" for name in (
+            "target_modules", "exclude_modules", "modules_to_save", "target_parameters", "layers_pattern", "bias",
+            "init_lora_weights", "rank_pattern", "alpha_pattern",
+        )),
         "advantage.estimator", "advantage.baseline_type", "advantage.advantage_scale", "advantage.std_type",
         "loss.loss_type", "loss.importance_level", "loss.clip_scheduler_type", "loss.kl_estimator",
         "optim.lr_scheduler_type", "grouping.group_strategy", "grouping.scale_group", "grouping.weight_group",
@@ -214,12 +221,17 @@ def _resolved(product: str, declared: Setting, value: Any, reach: Reach) -> Any:
     if isinstance(value, Options):
         options: Mapping[str, Any] = value
         return Options({
-            name: _allowed(f"{declared.path}.{name}", row_of(product, f"{declared.path}.{name}"), given, reach)
+            name: _allowed(f"{declared.path}.{name}", _option_row(product, declared.path, name), given, reach)
             for name, given in options.items()
         })  # fmt: skip
     row = row_of(product, declared.path)
     usual = find(product).defaults.get(declared.flat, declared.default)
     return value if row is None and value == usual else _allowed(declared.path, row, value, reach)
+
+
+def _option_row(product: str, table: str, name: str) -> Row | None:
+    """The row of one option, or that of the whole table."""
+    return row_of(product, f"{table}.{name}") or row_of(product, table)
 
 
 def _allowed(setting: str, row: Row | None, value: Any, reach: Reach) -> Any:

@@ -93,4 +93,4 @@ def _take(result: dict[str, Any], section: str, name: str) -> Any:
                 return result.pop(form)
         if isinstance(held, dict) and declared.flat in held:
             return held.pop(declared.flat)
-    return held.pop(name, None) if isinstance(held, dict) else None
+    return held.pop(declared.name if declared is not None else name, None) if isinstance(held, dict) else None

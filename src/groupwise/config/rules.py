@@ -10,6 +10,10 @@ from groupwise.config.fields import Finding
 OUTCOME_STRATEGIES = ("difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet")
 
 
+# The upper clip where the settings name none; `core.losses` says the same, and a test compares the two.
+CLIP_HIGH = {"gspo": 4e-4, "luspo": 2.5e-3}
+
+
 def one_precision(bf16: bool, fp16: bool) -> Finding | None:
     """`bf16` and `fp16` exclude each other."""
     # bfloat16 has the exponent range of float32, so only float16 needs a gradient scaler.
@@ -59,11 +63,11 @@ def dr_grpo_needs_a_length(loss_type: str, max_completion_length: int | None) ->
 
 
 def dual_clip_is_beyond_the_clip(
-    dual_clip: float | None, clip_ratio: float, clip_ratio_high: float | None
+    dual_clip: float | None, clip_ratio: float | None, clip_ratio_high: float | None, loss_type: str
 ) -> Finding | None:
     """`dual_clip` must be above 1 + `clip_ratio_high` (or 1 + `clip_ratio`)."""
     # A dual clip below the upper clip would cut off what the ratio clip still lets through.
-    limit = 1 + (clip_ratio if clip_ratio_high is None else clip_ratio_high)
+    limit = 1 + (clip_ratio_high or clip_ratio or CLIP_HIGH.get(loss_type, 0.2))
     if dual_clip is None or dual_clip > limit:
         return None
     return Finding(
@@ -222,6 +226,29 @@ def weights_sum_to_one(
     )
 
 
+# What a conversation itself passes to a chat template.
+TEMPLATE_ARGUMENTS = (
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "tokenize",
+)
+
+
+def template_options_are_free(chat_template_kwargs: Mapping[str, Any]) -> Finding | None:
+    """`chat_template_kwargs` does not set what every conversation sets itself, such as `messages`."""
+    taken = next((name for name in chat_template_kwargs if name in TEMPLATE_ARGUMENTS), None)
+    if taken is None:
+        return None
+    return Finding(
+        "language.chat_template_kwargs",
+        f"language.chat_template_kwargs cannot set {taken!r}: every conversation sets it itself",
+        "options of the template itself, such as enable_thinking",
+    )
+
+
 Rule = Callable[..., Finding | None]
 RULES: tuple[Rule, ...] = (
     one_precision,
@@ -239,6 +266,7 @@ RULES: tuple[Rule, ...] = (
     replay_compares_inside_groups,
     stopping_needs_evaluations,
     weights_sum_to_one,
+    template_options_are_free,
 )
 
 

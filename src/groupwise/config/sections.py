@@ -139,8 +139,18 @@ class LanguageSettings(Section):
 
     lora_rank: int = setting(0, "rank of a LoRA adapter; 0 trains all weights", ge=0)
     lora_alpha: float | None = setting(None, "scale of the adapter; null is twice the rank", gt=0)
+    lora_options: Options = setting(
+        Options(),
+        "more arguments of PEFT's LoraConfig, such as target_modules or use_dora; its tables are lists of name=value",
+    )
     quantization: Literal["8bit", "4bit"] | None = setting(None, "load the frozen weights in 8 or 4 bits")
     dtype: Literal["float32", "bfloat16"] = setting("float32", "precision of the loaded weights")
+    chat_template_kwargs: Options = setting(
+        Options(), "options of the model's chat template, such as enable_thinking; a row's or a request's come first"
+    )
+    tool_format: str | None = setting(
+        None, "how the model writes tool calls; null finds out from its chat template, docs/tools.md lists the names"
+    )
 
 
 class RewardSettings(Section):
@@ -193,10 +203,14 @@ class LossSettings(Section):
         None, "ratio per token or per sequence; null: as loss_type implies"
     )
     # The clipped surrogate is min(r·A, clip(r, 1 − clip_ratio, 1 + clip_ratio_high)·A).
-    clip_ratio: float = setting(0.2, "the probability ratio is clipped below 1 minus this", gt=0, le=1)
+    clip_ratio: float | None = setting(
+        None, "the probability ratio is clipped below 1 minus this; null: 0.2, and for gspo and luspo, whose ratios "
+        "are of sequences, their papers' 3e-4 and 2e-3", gt=0, le=1
+    )  # fmt: skip
     clip_ratio_high: float | None = setting(
-        None, "the probability ratio is clipped above 1 plus this; null: the same as clip_ratio", gt=0
-    )
+        None, "the probability ratio is clipped above 1 plus this; null: the same as clip_ratio, and if that is null "
+        "too, 4e-4 for gspo and 2.5e-3 for luspo", gt=0
+    )  # fmt: skip
     clip_scheduler_type: Literal["constant", "linear"] = setting(
         "constant", "schedule of the clip; linear shrinks it to 0"
     )
@@ -209,12 +223,19 @@ class LossSettings(Section):
         "leave out attempts with negative advantage if the policy has moved further than this from them; null is off",
         gt=0,
     )
+    # Only for samples of the present version: older ones, replayed ones and a search's keep the recorded ratio.
+    sampler_weight_cap: float | None = setting(
+        2.0, "cap of the importance weights that correct for the sampler rounding differently from the learner (per "
+        "token, outside the clipped ratio); null: no correction", ge=1
+    )  # fmt: skip
     mask_truncated: bool = setting(False, "leave attempts that were cut off out of the loss")
     max_completion_length: int | None = setting(None, "longest attempt: the constant dr_grpo divides by", ge=1)
     beta: float = setting(0.0, "weight of the KL term towards the reference policy; 0 is off", ge=0)
     # k1 = −log r, k2 = (log r)²/2, k3 = r − 1 − log r, with r = reference / policy.
     kl_estimator: Literal["k1", "k2", "k3"] = setting("k3", "estimator of the KL divergence")
-    kl_importance_correction: bool = setting(True, "weight the KL term by the ratio, so its gradient is unbiased")
+    kl_importance_correction: bool = setting(
+        True, "weight the KL term by the ratio, so that its gradient is that of the reverse KL (with ratios per token)"
+    )
     kl_target: float | None = setting(None, "target of the KL; beta adapts to reach it. null keeps beta fixed", gt=0)
     kl_horizon: int = setting(10_000, "samples over which beta adapts to kl_target", ge=1)
     entropy_coef: float = setting(0.0, "weight of the entropy bonus", ge=0)

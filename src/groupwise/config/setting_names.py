@@ -67,11 +67,20 @@ _PROFILE_SETTINGS = (
     "eval_steps",
     "early_stopping",
     "early_stopping_patience",
+    "beta",
+    "use_reference_model",
 )
+# "Maximum stability" includes a KL term; its weight is that of DeepSeekMath (arXiv 2402.03300).
 PROFILES: Mapping[TrainingProfile, Mapping[str, Any]] = {
-    TrainingProfile.CONSERVATIVE: dict(zip(_PROFILE_SETTINGS, (1e-6, 32, 8, 0.5, 0.2, 25, True, 30), strict=True)),
-    TrainingProfile.BALANCED: dict(zip(_PROFILE_SETTINGS, (5e-6, 16, 4, 1.0, 0.1, 50, False, 50), strict=True)),
-    TrainingProfile.AGGRESSIVE: dict(zip(_PROFILE_SETTINGS, (1e-5, 8, 2, 2.0, 0.05, 100, False, 100), strict=True)),
+    TrainingProfile.CONSERVATIVE: dict(
+        zip(_PROFILE_SETTINGS, (1e-6, 32, 8, 0.5, 0.2, 25, True, 30, 0.04, True), strict=True)
+    ),
+    TrainingProfile.BALANCED: dict(
+        zip(_PROFILE_SETTINGS, (5e-6, 16, 4, 1.0, 0.1, 50, False, 50, 0.0, False), strict=True)
+    ),
+    TrainingProfile.AGGRESSIVE: dict(
+        zip(_PROFILE_SETTINGS, (1e-5, 8, 2, 2.0, 0.05, 100, False, 100, 0.0, False), strict=True)
+    ),
 }
 
 

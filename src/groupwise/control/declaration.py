@@ -8,6 +8,8 @@ SMALL_NETWORK = {
     "learning_rate": 1e-3, "lr_scheduler_type": "linear", "warmup_ratio": 0.0, "adam_epsilon": 1e-5,
     "per_device_train_batch_size": 256, "gradient_accumulation_steps": 1, "num_epochs": 8, "kl_stop": 0.03,
     "max_grad_norm": 0.5, "threads": 1,
+    # Every step is a row of its own: a sequence ratio of one action needs the clip of a token, whatever the loss.
+    "clip_ratio": 0.2,
 }  # fmt: skip
 METRICS = (
     Metric(name="eval/reward_mean", meaning="mean return of the evaluation episodes", better="higher"),

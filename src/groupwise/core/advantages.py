@@ -229,20 +229,20 @@ def turn_advantages(
     earned = paid.new_zeros(len(rewards), width).scatter_add(1, numbers, paid)
     # earned [B, K]: the reward of each turn; took_place [B, K]: whether the attempt had that many turns.
     took_place = torch.arange(width, device=rewards.device) <= last[:, None]
-    _, index = torch.unique(group_ids, return_inverse=True)
-    beyond = torch.where(took_place, earned - _mean_of_present(earned, took_place, index), 0.0)
+    ids, index = torch.unique(group_ids, return_inverse=True)
+    beyond = torch.where(took_place, earned - _mean_of_present(earned, took_place, index, ids.numel()), 0.0)
     standing = group_advantages(paid.sum(1), group_ids, baseline=baseline, scale="none")
     # Now the row sums of `beyond` are the standing R_i − b_i.
     beyond[torch.arange(len(rewards)), last] += standing - beyond.sum(1)
     advantages = discounted_returns(beyond, took_place, gamma).gather(1, numbers)
     # Whether any attempt of the same group has a different standing, [B].
-    differs = (standing.new_zeros(int(index.max()) + 1).index_add(0, index, standing.abs()) > 0)[index]
+    differs = (standing.new_zeros(ids.numel()).index_add(0, index, standing.abs()) > 0)[index]
     return advantages.where(inside & differs[:, None], 0)
 
 
-def _mean_of_present(earned: Tensor, present: Tensor, index: Tensor) -> Tensor:
-    """Each group's mean of every turn over the members that had one, [B, K]; `index` [B] numbers the groups."""
-    zeros = earned.new_zeros(int(index.max()) + 1, earned.shape[1])
+def _mean_of_present(earned: Tensor, present: Tensor, index: Tensor, size: int) -> Tensor:
+    """Each group's mean of every turn over the members that had one, [B, K]; `index` [B] numbers the `size` groups."""
+    zeros = earned.new_zeros(size, earned.shape[1])
     total = zeros.index_add(0, index, earned.where(present, 0))
     count = zeros.index_add(0, index, present.to(earned.dtype))
     return (total / count.clamp(min=1))[index]

@@ -24,15 +24,16 @@ def kl_estimate(
     "Approximating KL Divergence" (J. Schulman, 2020); k3 is the term of "DeepSeekMath" (arXiv 2402.03300),
     equation 4. For samples of π itself k1 is unbiased and may be negative, k2 is biased and low in variance,
     k3 is unbiased and never negative. This holds for their values. As losses, k1 has a gradient of mean 0,
-    k2 that of the reverse KL, k3 that of the forward KL. `ratio` = π/π_b, which carries a gradient too,
-    corrects value and gradient for samples of π_b, and makes the gradient of k1 and k3 that of the reverse
-    KL even on policy, as in "DeepSeek-V3.2" (arXiv 2512.02556).
+    k2 that of the reverse KL, k3 that of the forward KL. `ratio` = π/π_b corrects the value for samples of π_b and
+    makes the gradient of all three that of the reverse KL: r d ∇log π, plus a term of mean 0 for k1. For k1 and k3 it
+    carries a gradient of its own, as in "DeepSeek-V3.2" (arXiv 2512.02556); for k2, which has the gradient d ∇log π
+    already, it is a weight without one.
 
     Args:
       logp: log π, any shape.
       reference_logp: log π_ref of the same shape; frozen, no gradient passes.
       estimator: "k1", "k2" or "k3".
-      ratio: π/π_b, of a shape that broadcasts to `logp`; None for no correction.
+      ratio: π/π_b, of a shape that broadcasts to `logp`; None for no correction. The above holds for ratios per token.
 
     Returns:
       The estimate per token, in the shape of `logp`.
@@ -48,7 +49,9 @@ def kl_estimate(
         kl = d.square() / 2
     else:
         kl = torch.exp(-d) + d - 1
-    return kl if ratio is None else kl * ratio
+    if ratio is None:
+        return kl
+    return kl * (ratio.detach() if estimator == "k2" else ratio)
 
 
 @dataclass(frozen=True, slots=True)

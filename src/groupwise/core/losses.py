@@ -40,12 +40,14 @@ class LossRule:
     aggregation: "mean_of_means" averages the tokens of a sequence, then the sequences; "tokens" averages all
     tokens; "sequences" sums the tokens of a sequence and averages the sequences; "fixed_length" divides the
     sum of all tokens by sequences × the longest length allowed.
+    clip: ε_low and ε_high where the caller gives neither, for surrogates that clip.
     """
 
     surrogate: Callable[..., Surrogate]
     importance: ImportanceLevel
     aggregation: Aggregation
     paper: str
+    clip: tuple[float, float] = (0.2, 0.2)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -53,6 +55,7 @@ class LossRule:
         return tuple(inspect.signature(self.surrogate).parameters)[1:]
 
 
+# DAPO's paper raises ε_high to 0.28. As in TRL that is the caller's choice: 0.2 is what every other token ratio has.
 # TRL calls the clipped surrogate averaged over all tokens of a batch BNPO (arXiv 2506.02864): it is DAPO's loss.
 _DAPO = LossRule(clipped, "token", "tokens", "DAPO, arXiv 2503.14476")
 
@@ -62,8 +65,8 @@ LOSSES: Mapping[str, LossRule] = MappingProxyType(
         "bnpo": _DAPO,
         "dapo": _DAPO,
         "dr_grpo": LossRule(clipped, "token", "fixed_length", "Dr. GRPO, arXiv 2503.20783"),
-        "gspo": LossRule(clipped, "sequence", "mean_of_means", "GSPO, arXiv 2507.18071"),
-        "luspo": LossRule(clipped, "sequence", "sequences", "LUSPO, arXiv 2602.05261"),
+        "gspo": LossRule(clipped, "sequence", "mean_of_means", "GSPO, arXiv 2507.18071", (3e-4, 4e-4)),
+        "luspo": LossRule(clipped, "sequence", "sequences", "LUSPO, arXiv 2602.05261", (2e-3, 2.5e-3)),
         "cispo": LossRule(cispo, "token", "tokens", "MiniMax-M1, arXiv 2506.13585"),
         "sapo": LossRule(sapo, "token", "mean_of_means", "SAPO, arXiv 2511.20347"),
         "vespo": LossRule(vespo, "token", "tokens", "VESPO, arXiv 2602.10693"),
@@ -75,6 +78,16 @@ def loss_rule(loss_type: str) -> LossRule:
     """The rule of that name; a `ValueError` that lists all names if there is none."""
     check_choice("loss_type", loss_type, LOSSES)
     return LOSSES[loss_type]
+
+
+def clip_range(loss_type: str, low: float | None = None, high: float | None = None) -> tuple[float, float]:
+    """ε_low and ε_high of a loss: those given; `low` for both if only that is; else the rule's own.
+
+    Ratios of sequences are geometric means over hundreds of tokens and stay near 1: gspo and luspo have the clips of
+    their papers (section 5.1 of each), 3e-4 and 4e-4, and 2e-3 and 2.5e-3.
+    """
+    own = loss_rule(loss_type).clip
+    return own[0] if low is None else low, high if high is not None else own[1] if low is None else low
 
 
 def loss_denominator(loss_type: str, mask: Tensor, *, max_length: int | None = None) -> float:
@@ -104,17 +117,20 @@ def loss_denominator(loss_type: str, mask: Tensor, *, max_length: int | None = N
 
 @dataclass(frozen=True, slots=True)
 class PolicyLoss:
-    """`loss` carries the gradient; everything else is detached, for metrics.
+    """`loss` and the two terms it is the sum of carry the gradient; everything else is detached, for metrics.
 
-    per_token: [B, T], surrogate + β KL, before weights, 0 outside the mask.
+    policy: the surrogate's term.   kl: that of the KL, β included; None without one.
+    per_token: [B, T], surrogate + β KL, before `weights`, 0 outside the mask.
     ratio: [B, T] or [B, 1], as the level says.
     clip_low_fraction, clip_high_fraction: share of tokens whose gradient the clip removed (for cispo: whose
       weight it capped); 0 for the soft surrogates.
-    approx_kl: k3 estimate of KL(π_b ‖ π), how far the policy has moved since sampling.
+    approx_kl: k3 estimate of KL(π_b ‖ π), how far the policy has moved since `behavior_logp`.
     reference_kl: mean of the estimate that β multiplies; None without a reference.
     """
 
     loss: Tensor
+    policy: Tensor
+    kl: Tensor | None
     per_token: Tensor
     ratio: Tensor
     clip_low_fraction: Tensor
@@ -133,6 +149,7 @@ def policy_loss(
     loss_type: str = "dapo",
     importance_level: ImportanceLevel | None = None,
     weights: Tensor | None = None,
+    sampler_weights: Tensor | None = None,
     keep: Tensor | None = None,
     reference: ReferenceKl | None = None,
     **parameters: float | None,
@@ -141,27 +158,34 @@ def policy_loss(
 
     Args:
       logp: log π(y_t), [B, T], of the sampled tokens under the current policy. The gradient goes here.
-      behavior_logp: log π_b(y_t), [B, T], recorded when sampling, by whichever policy sampled.
+      behavior_logp: log π_b(y_t), [B, T], which the ratio is taken against: recorded when sampling, by whichever
+        policy sampled; on policy, the policy's own before its first change.
       advantages: A, [B] or [B, T]. With a sequence ratio, advantages [B, T] act through their mean.
       mask: [B, T], the policy's own tokens. Whatever stands outside it, NaN included, has no effect.
       denominator: see `loss_denominator`. Required: only the caller knows the whole batch.
       loss_type: a name in `LOSSES`.
       importance_level: "token" or "sequence"; None for the rule's own. For vespo it only touches the KL.
       weights: [B] or [B, T], how much a row or token counts; 2 is as if it were there twice.
+      sampler_weights: [B, T], π_b / π_s where another sampler π_s drew the tokens, see `sampler_mismatch`. They
+        multiply the surrogate, outside its clip, and the ratio that corrects the KL. No gradient passes.
       keep: [B, T] or [B, 1] bool, the tokens the surrogate acts on, see `tokens`; the KL acts on all.
       reference: the policy to stay near; None for no KL term.
-      parameters: the loss's own, by name: those of its function in `surrogates`, for example `clip_low`.
+      parameters: the loss's own, by name: those of its function in `surrogates`, for example `clip_low`; for clips
+        not given, see `clip_range`.
 
     Returns:
       `PolicyLoss`.
 
-    Departure: `weights` scale the whole of a token's contribution; TRL's weights, which correct for a sampler
-    that differs from the trainer, leave the KL unscaled.
+    Departure: TRL's counterpart of `sampler_weights` never scales the KL; here it does with `importance_correction`,
+    whose purpose is a KL of samples that are not the policy's own. TRL also folds it into the weight of vespo.
     """
     rule = loss_rule(loss_type)
     level = importance_level or rule.importance
     if unknown := [name for name in parameters if name not in rule.parameters]:
         raise ValueError(f"{loss_type} has no parameter {unknown[0]!r}; it has {', '.join(rule.parameters)}")
+    if "clip_low" in rule.parameters:
+        low, high = clip_range(loss_type, parameters.get("clip_low"), parameters.get("clip_high"))
+        parameters |= {"clip_low": low, "clip_high": high}
     check_rank("logp", logp, 2)
     row, table = tuple(logp.shape[:1]), tuple(logp.shape)
     check_shape("behavior_logp", behavior_logp, table)
@@ -169,6 +193,7 @@ def policy_loss(
     check_shape("reference.logp", None if reference is None else reference.logp, table)
     check_shape("advantages", advantages, row, table)
     check_shape("weights", weights, row, table)
+    check_shape("sampler_weights", sampler_weights, table)
     check_shape("keep", keep, table, (*row, 1))
     check_choice("importance_level", level, ("token", "sequence"))
     check_positive("denominator", denominator)
@@ -182,17 +207,24 @@ def policy_loss(
     adv = torch.where(inside, as_columns(advantages.detach()), 0).to(logp.dtype)
 
     surrogate = rule.surrogate(SampledTokens(logp, log_ratio, ratio, adv), **parameters)
-    per_token = surrogate.per_token
+    drawn = 1.0 if sampler_weights is None else torch.where(inside, sampler_weights.detach(), 1).to(logp.dtype)
+    per_token = surrogate.per_token * drawn
     if keep is not None:
         per_token = torch.where(keep.bool(), per_token, 0)
-    kl = None
-    if reference is not None:
-        kl = reference.per_token(logp, inside, ratio)
-        per_token = per_token + reference.beta * kl if reference.beta != 0.0 else per_token
     per_token = torch.where(inside, per_token, 0)
+    loss = policy = _aggregate(per_token, inside, weights, rule.aggregation) / denominator
+    kl = penalty = None
+    if reference is not None:
+        kl = reference.per_token(logp, inside, ratio * drawn)
+        if reference.beta != 0.0:
+            penalties = torch.where(inside, reference.beta * kl, 0)
+            penalty = _aggregate(penalties, inside, weights, rule.aggregation) / denominator
+            loss, per_token = policy + penalty, per_token + penalties
 
     return PolicyLoss(
-        loss=_aggregate(per_token, inside, weights, rule.aggregation) / denominator,
+        loss=loss,
+        policy=policy,
+        kl=penalty,
         per_token=per_token.detach(),
         ratio=ratio.detach(),
         clip_low_fraction=_share(surrogate.clipped_low, inside, logp.dtype),

@@ -71,8 +71,8 @@ def clipped(
     above: "INTELLECT-2" (arXiv 2505.07291), and in another notation dual-clip PPO (arXiv 1912.09729).
 
     Args:
-      clip_low: ε_low. For gspo and luspo the paper's 3e-4, since a geometric mean of ratios stays near 1.
-      clip_high: ε_high; None for ε_low. For gspo 4e-4.
+      clip_low: ε_low.
+      clip_high: ε_high; None for ε_low.
       dual_clip: δ; None for no bound.
     """
     ratio, adv = tokens.ratio, tokens.advantages

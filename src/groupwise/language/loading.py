@@ -183,7 +183,10 @@ def _reason(error: BaseException) -> str:
 
 def _tokenizer(transformers: Any, folder: Path) -> Any:
     kind = transformers.PreTrainedTokenizerFast if _is_generic(folder) else transformers.AutoTokenizer
-    return kind.from_pretrained(str(folder), padding_side="right", trust_remote_code=False)
+    tokenizer = kind.from_pretrained(str(folder), padding_side="right", trust_remote_code=False)
+    # Used once here, where what a wrong setting makes it raise is refused.
+    tokenizer.decode(tokenizer.encode("Hello"))
+    return tokenizer
 
 
 def _is_generic(folder: Path) -> bool:
@@ -215,6 +218,10 @@ def _model(
             str(folder), config=config, dtype=dtype, output_loading_info=True, use_safetensors=True,
             trust_remote_code=False, **options,
         )  # fmt: skip
+    for module in model.modules():
+        # On some CPUs, bitsandbytes would pack weights of 4 bits for products that pass no gradient back.
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
     missing = sorted(report["missing_keys"])
     # Transformers would continue with random numbers.
     if missing:
@@ -255,6 +262,8 @@ def _quantization(wanted: Quantization | Mapping[str, Any] | None, lora: Lora | 
         raise ConfigError("quantised weights cannot be trained", hint="Train an adapter on top of them: set lora too.")
     if find_spec("bitsandbytes") is None:
         raise MissingExtra(f"loading in {wanted!r} needs bitsandbytes", hint="pip install bitsandbytes accelerate")
+    # It would say for every product of 8 bits that numbers are rounded.
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     # nf4 is QLoRA's data type; products run in the model's own.
     kinds: dict[str, dict[str, Any]] = {
         "8bit": {"load_in_8bit": True},

@@ -29,7 +29,8 @@ REST = (
     "chat_template.jinja", "merges.txt", *TOKENIZERS,
 )  # fmt: skip
 # The largest vocabularies have a quarter of a million tokens and half a million merges.
-LIMITS = ReadLimits(size=64 << 20, depth=100, values=4_000_000, memory=768 << 20)
+# Transformers writes int(1e30), of 100 bits, as the length of a tokenizer that has no limit.
+LIMITS = ReadLimits(size=64 << 20, depth=100, values=4_000_000, bits=100, memory=768 << 20)
 LARGEST_HEADER = 16 << 20
 LARGEST_INTEGER = 2**31 - 1
 BITS = {
@@ -73,14 +74,6 @@ def check_model(folder: Path) -> FolderWeights:
         if name.endswith(".json") and (folder / name).exists():
             _object(folder / name)
     return FolderWeights(dict(_tensors(folder)))
-
-
-def check_tokenizer(folder: Path) -> None:
-    """Check the files of a tokenizer alone."""
-    _check_files(folder)
-    for name in REST:
-        if name.endswith(".json") and name != CONFIG and (folder / name).exists():
-            _object(folder / name)
 
 
 def _check_files(folder: Path) -> None:
@@ -247,10 +240,14 @@ def check_size(parameters: int, weights: FolderWeights, width: int, quantized: b
 
 # Of PEFT's many settings, those with a meaning for us; names of modules are plain names, not patterns.
 NAME = re.compile(r"[\w.]{1,200}")
+# PEFT itself writes ranks of the experts of a mixture for "any module, then this name".
+ENDING = re.compile(r"(?:\.\*\\\.)?[\w.]{1,200}")
 KEPT = (
     "r", "lora_alpha", "lora_dropout", "target_modules", "fan_in_fan_out", "use_rslora", "modules_to_save",
-    "rank_pattern", "alpha_pattern", "exclude_modules", "layers_to_transform", "layers_pattern",
+    "rank_pattern", "alpha_pattern", "exclude_modules", "layers_to_transform", "layers_pattern", "use_dora", "bias",
+    "lora_bias", "target_parameters", "trainable_token_indices",
 )  # fmt: skip
+BIASES = ("none", "all", "lora_only")
 # What says where an adapter comes from, or how it was first made.
 IDLE = (
     "peft_type", "task_type", "base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version",
@@ -297,7 +294,15 @@ def _check_adapter(given: Mapping[str, Any], weights: FolderWeights) -> None:
     for scale in (given.get("lora_alpha", 1), given.get("lora_dropout", 0), *_table(given, "alpha_pattern").values()):
         if isinstance(scale, bool) or not isinstance(scale, int | float):
             raise ConfigError(f"{ADAPTER}: {scale!r:.60} is not a number")
-    for name in ("target_modules", "modules_to_save", "exclude_modules", "layers_pattern"):
+    for name in ("use_dora", "use_rslora", "lora_bias", "fan_in_fan_out"):
+        if not isinstance(given.get(name, False), bool):
+            raise ConfigError(f"{ADAPTER}: {name} = {given[name]!r:.60} is neither true nor false")
+    if given.get("bias", "none") not in BIASES:
+        raise ConfigError(f"{ADAPTER}: bias = {given['bias']!r:.60} is not one of {', '.join(BIASES)}")
+    tokens = given.get("trainable_token_indices", [])
+    if not isinstance(tokens, list) or not all(type(token) is int and token >= 0 for token in tokens):
+        raise ConfigError(f"{ADAPTER}: trainable_token_indices = {tokens!r:.60} is not a list of tokens")
+    for name in ("target_modules", "modules_to_save", "exclude_modules", "layers_pattern", "target_parameters"):
         value = given.get(name, [])
         names = [value] if isinstance(value, str) and name == "layers_pattern" else value
         # A target may be a pattern, which is then matched within limits.
@@ -312,10 +317,10 @@ def _table(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = given.get(name, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{ADAPTER}: {name} = {table!r:.60} is not a table")
-    _check_names(name, list(table))
+    _check_names(name, list(table), ENDING)
     return table
 
 
-def _check_names(setting: str, names: Any) -> None:
-    if not isinstance(names, list) or not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
+def _check_names(setting: str, names: Any, form: re.Pattern[str] = NAME) -> None:
+    if not isinstance(names, list) or not all(isinstance(name, str) and form.fullmatch(name) for name in names):
         raise ConfigError(f"{ADAPTER}: {setting} = {names!r:.80} is not a list of names of modules")

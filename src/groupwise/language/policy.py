@@ -10,7 +10,7 @@ outside the action mask everything is 0. Departures from how such models are usu
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.errors import ConfigError, ContractError
-from groupwise.language.adapters import has_adapter, without_adapter
+from groupwise.language.adapters import adapter_dropout, has_adapter, insist_on_frozen_base, without_adapter
 from groupwise.language.batch_layout import BatchLayout, SharedPrompts, can_share, close_up, lay_out, share_prompts
 from groupwise.language.cpu_layers import find_cpu_layers
 from groupwise.language.logprobs import find_head, full_logprobs
@@ -73,7 +73,9 @@ class LanguagePolicy:
         self.version = 0
         self.model, self.temperature, self.chunk_bytes = model, temperature, chunk_bytes
         self.has_adapter = has_adapter(model)
-        _switch_off_dropout(model)
+        # An adapter's dropout, if its settings ask for one, is on while the policy learns; all other dropout is off.
+        self._dropout = adapter_dropout(model)
+        _switch_off_dropout(model, self._dropout)
         model.eval()
         self.value_head = _value_head(model, seed) if critic else None
         self._head = find_head(model, temperature)
@@ -81,7 +83,9 @@ class LanguagePolicy:
         self._cpu_layers = None if self._head is None else find_cpu_layers(model, self._head.decoder)
         self.reference = reference if isinstance(reference, LanguagePolicy) else None
         # With an adapter, `reference_logp` makes the reference when it is first needed.
-        if reference is True and not self.has_adapter:
+        if reference is True and self.has_adapter:
+            insist_on_frozen_base(model)
+        elif reference is True:
             twin = copy.deepcopy(model).requires_grad_(False)
             self.reference = LanguagePolicy(twin, temperature=temperature, chunk_bytes=chunk_bytes)
 
@@ -181,8 +185,8 @@ class LanguagePolicy:
 
     @contextmanager
     def _checkpointing(self) -> Iterator[None]:
-        """Put layers that should recompute their activations into training mode: only there do they."""
-        layers = self._recomputing_layers()
+        """Put layers that should recompute their activations into training mode: only there do they. Dropout too."""
+        layers = [*self._recomputing_layers(), *(self._dropout if torch.is_grad_enabled() else [])]
         for layer in layers:
             layer.training = True
         try:
@@ -192,9 +196,9 @@ class LanguagePolicy:
                 layer.training = False
 
 
-def _switch_off_dropout(model: nn.Module) -> None:
+def _switch_off_dropout(model: nn.Module, wanted: Sequence[nn.Module]) -> None:
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, nn.Dropout) and module not in wanted:
             module.p = 0.0
         # Many attention modules keep their dropout as a plain number.
         for name, value in vars(module).items():

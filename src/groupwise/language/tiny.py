@@ -6,7 +6,7 @@ happens to initialise.
 
 Printable ASCII and the newline each have a token, so decoding an encoded text gives the same text. Any other character
 becomes `<unk>`. A turn is the token of its role, its text, and `<|end|>`, which also ends the sequence: the frame costs
-two tokens, so short questions stay short.
+two tokens, so short questions stay short. The context of 2,048 tokens holds six turns of any environment shipped.
 """
 
 import math

@@ -79,6 +79,16 @@ HEALTH = (
         ),
     ),
     Chart(
+        "sampler",
+        "Difference between sampler and learner",
+        "How far the probabilities of sampled tokens are from what the learner computes with the same weights: "
+        "rounding in float32, a few percent in half precision. Importance weights correct it, up to their cap.",
+        (
+            Panel("|ratio − 1|", (("sampler/ratio_gap", "mean"), ("sampler/corrected_gap", "corrected"))),
+            Panel("KL", (("sampler/kl", ""),)),
+        ),
+    ),
+    Chart(
         "gradient",
         "Gradient and learning rate",
         "The norm of the gradient before clipping, and the learning rate.",

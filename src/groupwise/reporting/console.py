@@ -27,11 +27,11 @@ from rich.text import Text
 
 from groupwise.reporting.history import History
 from groupwise.reporting.summary import Summary, ending, numbers_of, summarise
-from groupwise.reporting.text import clock, curve, printable, tolerate_any_text
+from groupwise.reporting.text import clock, curve, printable, tolerate_any_text, traceback_lines
 from groupwise.reporting.verdict import verdict
 from groupwise.training.events import DAMAGE, encode
 from groupwise.training.formatting import finite
-from groupwise.types import Event
+from groupwise.types import Event, Hint
 
 # Columns below which the curve is left out.
 NARROW = 60
@@ -118,7 +118,7 @@ class JsonLines(Silent):
 
 
 class Plain(Silent):
-    """For a file, a pipe or a dumb terminal: a line now and then, and at once for every evaluation, hint and error."""
+    """For a file, a pipe or a dumb terminal: a line now and then, and at once for every evaluation and hint."""
 
     def __init__(self, console: Console, history: History) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Plain(Silent):
             self._due = time.monotonic() + PLAIN_INTERVAL
             self._line(one_line(self._history))
         elif event.type == "eval":
-            self._line(one_line(self._history, ("evaluation",)))
+            self._line(one_line(self._history, ("evaluation", "correct")))
         self._say(self._console, notice(event))
         if event.type == "end":
             self._say(self._console, closing(self._history))
@@ -221,7 +221,8 @@ def _numbers(history: History) -> Table:
     table.add_column(justify="right", width=9)
     for label, name, form in numbers_of(history):
         value = history.last(name)
-        if label != "failed" or value:
+        # A run without failures, a sampler of its own, or an evaluation that tells right from wrong has no such row.
+        if label not in ("failed", "correct", "sampler gap") or (value if label == "failed" else value is not None):
             table.add_row(label, "–" if value is None else form(value))
     return table
 
@@ -236,16 +237,21 @@ def one_line(history: History, only: Collection[str] = ()) -> str:
 
 
 def notice(event: Event) -> Text | None:
-    """What a person should read at once: a hint or an error."""
-    if event.type == "hint":
-        words = f"{printable(event.data.get('message'))} {printable(event.data.get('remedy'))}"
-        return Text.assemble((f"Hint at step {event.step}: ", "bold yellow"), (words, "yellow"))
-    if event.type == "error":
-        error = event.data.get("error")
-        shape = error if isinstance(error, Mapping) else {}
-        words = f"{printable(shape.get('message'))} {printable(shape.get('hint'))}"
-        return Text.assemble(("Error: ", "bold red"), (words, "red"))
-    return None
+    """What a person should read at once. An error is also raised, and told by whoever catches it."""
+    return hint_text(f"Hint at step {event.step}: ", event.data) if event.type == "hint" else None
+
+
+def hint_text(head: str, hint: Mapping[str, Any]) -> Text:
+    """A hint and, if user code raised, the traceback below it."""
+    words = f"{printable(hint.get('message'))} {printable(hint.get('remedy'))}"
+    said = Text.assemble((head, "bold yellow"), (words, "yellow"))
+    return said.append("".join(f"\n{line}" for line in traceback_lines(hint)), "dim")
+
+
+def print_hints(hints: Iterable[Hint]) -> None:
+    """Print hints on stderr, for commands that do not show a run."""
+    for hint in hints:
+        Console(stderr=True, soft_wrap=True).print(hint_text("Hint: ", hint.as_dict()), highlight=False)
 
 
 def closing(history: History) -> Text | None:

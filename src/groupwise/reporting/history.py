@@ -156,10 +156,11 @@ class History:
 
 
 def _sample(value: Mapping[str, Any]) -> Sample:
-    prompt, text, expected = (str(value.get(name, "")) for name in ("prompt", "text", "expected"))
+    names = ("prompt", "text", "expected", "reasoning")
+    prompt, text, expected, reasoning = (str(value.get(name, "")) for name in names)
     # Free text has no right answer (None); anything else that is not true counts as wrong.
     correct = None if "correct" in value and value["correct"] is None else value.get("correct") is True
-    return Sample(prompt, text, expected, finite(value.get("total")) or 0.0, correct)
+    return Sample(prompt, text, expected, finite(value.get("total")) or 0.0, correct, reasoning)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from groupwise.reporting.figures import Picture, pictures
 from groupwise.reporting.history import History
 from groupwise.reporting.page import details, facts_list, figure, whole_page
 from groupwise.reporting.summary import ending
-from groupwise.reporting.text import capital, duration
+from groupwise.reporting.text import capital, duration, traceback_lines
 from groupwise.reporting.verdict import advice, method, subject, verdict
 from groupwise.training.formatting import finite, number
 from groupwise.training.hints import WARMUP
@@ -116,20 +116,33 @@ def _samples(history: History) -> str:
 def _answer(sample: Sample | None) -> str:
     if sample is None:
         return "<td></td>"
+    said = escape(sample.text) + _thought(sample.reasoning)
     if sample.correct is None:
-        return f"<td>{escape(sample.text)}</td>"
+        return f"<td>{said}</td>"
     mark, word = ("✓", "right") if sample.correct else ("✗", "wrong")
-    return f"<td class={word}><span title={word}>{mark}</span> {escape(sample.text)}</td>"
+    return f"<td class={word}><span title={word}>{mark}</span> {said}</td>"
+
+
+def _thought(reasoning: Any) -> str:
+    """What the model thought before it answered, folded up."""
+    text = escape(short_text(reasoning))
+    return f"<details class=thought><summary>Thought</summary>{text}</details>" if text else ""
 
 
 def _advice(history: History) -> str:
-    said = [(step, escape(str(hint.get("message", "")))) for step, hint in history.hints]
-    hints = "".join(f"<li><span class=step>step {step}</span> {message}</li>" for step, message in said)
+    said = [(step, escape(str(hint.get("message", ""))), traceback_lines(hint)) for step, hint in history.hints]
+    hints = "".join(
+        f"<li><span class=step>step {step}</span> {message}{_code(lines)}</li>" for step, message, lines in said
+    )
     calm = "Nothing suspicious." if history.step > WARMUP else "Too few steps to judge."
     hints = f"<ul class=hints>{hints}</ul>" if hints else f"<p>{calm}</p>"
     tips = "".join(f"<li>{escape(tip)}</li>" for tip in advice(history))
     tips = f"<h3>What to try next</h3><ul>{tips}</ul>" if tips else ""
     return f"<section><h2>Hints</h2>{hints}{tips}</section>"
+
+
+def _code(lines: Sequence[str]) -> str:
+    return f"<pre><code>{escape(chr(10).join(lines))}</code></pre>" if lines else ""
 
 
 def _health(drawn: Sequence[Picture]) -> str:
@@ -147,11 +160,11 @@ def _group(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _texts(rows: Sequence[Mapping[str, Any]]) -> str:
     """The answers of a group's members, if they are texts."""
-    if not any(row.get("text") for row in rows):
+    if not any(row.get("text") or row.get("reasoning") for row in rows):
         return ""
     said = "".join(
         f"<tr><td>{escape(shown(row.get('total')))}</td><td>{escape(shown(row.get('advantage')))}</td>"
-        f"<td>{escape(short_text(row.get('text')))}</td></tr>"
+        f"<td>{escape(short_text(row.get('text')))}{_thought(row.get('reasoning'))}</td></tr>"
         for row in evenly(rows)
     )
     head = "".join(f"<th scope=col>{name}</th>" for name in ("Score", "Advantage", "Answer"))

@@ -19,23 +19,27 @@ Rows: TypeAlias = tuple[tuple[str, str, Form], ...]
 
 # A KL smaller than this is float32 rounding.
 ROUNDING = 1e-6
+# So is a mean gap between the ratios of sampler and learner below this.
+AGREES = 1e-4
 # Label, metric and format of the numbers a terminal shows.
 NUMBERS: Rows = (
     ("reward", "reward/mean", number),
     ("evaluation", "eval/reward_mean", number),
+    ("correct", "eval/accuracy", percent),
     ("no spread", "groups/zero_spread_share", percent),
     ("failed", "groups/failed_share", percent),
     ("entropy", "policy/entropy", number),
     ("KL", "policy/kl", lambda kl: number(kl) if abs(kl) >= ROUNDING else "0"),
     ("clipped low", "policy/clip_low", percent),
     ("clipped high", "policy/clip_high", percent),
+    ("sampler gap", "sampler/ratio_gap", lambda gap: number(gap) if gap >= AGREES else "rounding"),
     ("gradient", "optim/grad_norm", number),
     ("samples/s", "timing/samples_per_second", number),
 )
 # A supervised run has no groups and no ratio to clip.
 SUPERVISED: Rows = (
     ("loss", "loss/supervised", number),
-    *(row for row in NUMBERS if row[0] in ("evaluation", "entropy", "gradient", "samples/s")),
+    *(row for row in NUMBERS if row[0] in ("evaluation", "correct", "entropy", "gradient", "samples/s")),
 )
 ENDINGS = {
     "finished": "finished", "stopped": "stopped by hand", "target_reached": "reached the target",

@@ -1,7 +1,7 @@
 """Text for a terminal, a figure or a page: printable strings, durations, and a curve drawn in characters."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,11 @@ def printable(value: Any) -> str:
     """Text from a run, made safe for a terminal: control characters, which could move its cursor, are replaced."""
     text = "" if value is None else str(value)
     return "".join(c if c.isprintable() else " " if c in "\n\t" else "�" for c in text)
+
+
+def traceback_lines(hint: Mapping[str, Any]) -> list[str]:
+    """The traceback of a hint about user code, line by line; nothing for other hints."""
+    return [printable(line) for line in str(hint.get("traceback") or "").splitlines()]
 
 
 def tolerate_any_text(stream: Any) -> None:

@@ -10,7 +10,8 @@ from groupwise.reporting.text import capital
 from groupwise.training.formatting import finite, number, trend
 
 # Every product evaluates this one; it is the headline unless the product declares another first.
-EVALUATION_REWARD = Metric(name="eval/reward_mean", meaning="evaluation reward", better="higher")
+REWARD = "eval/reward_mean"
+EVALUATION_REWARD = Metric(name=REWARD, meaning="evaluation reward", better="higher")
 
 
 def headline_metric(history: History) -> Metric:
@@ -24,12 +25,15 @@ def verdict(history: History) -> str:
     metric = headline_metric(history)
     steps, tests = history.series(metric.name)
     if len(tests) > 1:
-        how = _compared(history, metric, steps[0], steps[-1])
-        before = "before training" if steps[0] == 0 else f"at step {steps[0]}"
-        ends = f"from {_shown(metric, tests[0])} {before} to {_shown(metric, tests[-1])} after step {steps[-1]}"
         attempts = history.last("eval/attempts")
         size = f", over {attempts:,.0f} attempts each" if attempts else ""
-        return f"{capital(metric.meaning)} {how} {ends}{size}."
+        said = f"{_before_and_after(history, metric)}{size}."
+        # Where the run learned from a reward of its own, what that reward says is not what the task's check says.
+        checks = history.series("eval/check_mean")
+        if metric.name != REWARD and checks[1] and checks != history.series(REWARD):
+            declared = next((known for known in history.metrics if known.name == REWARD), EVALUATION_REWARD)
+            said += f" {_before_and_after(history, declared)}."
+        return said
     if tests:
         return f"{capital(metric.meaning)} {_shown(metric, tests[0])} at step {steps[0]}, the only evaluation."
     what, name = ("loss", "loss/supervised") if history.supervised else ("reward", "reward/mean")
@@ -40,6 +44,14 @@ def verdict(history: History) -> str:
     first, last = statistics.fmean(values[:few]), statistics.fmean(values[-few:])
     how = "rose" if last > first else "fell"
     return f"Training {what} {how} from {number(first)} to {number(last)}; the run was never evaluated."
+
+
+def _before_and_after(history: History, metric: Metric) -> str:
+    steps, tests = history.series(metric.name)
+    how = _compared(history, metric, steps[0], steps[-1])
+    before = "before training" if steps[0] == 0 else f"at step {steps[0]}"
+    ends = f"from {_shown(metric, tests[0])} {before} to {_shown(metric, tests[-1])} after step {steps[-1]}"
+    return f"{capital(metric.meaning)} {how} {ends}"
 
 
 def _shown(metric: Metric, value: float) -> str:

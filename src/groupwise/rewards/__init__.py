@@ -3,6 +3,7 @@
 Start with `scoring`, then `function`. In the order in which data flows:
 
     registry       from `reward.name` in the settings to a reward: known ones, and your own as python:FILE.py:NAME
+    signatures     what your own function may look like: of turns, of a task and its group, or as in TRL
     function       RewardFunction, the base class; a function of turns as a reward; three simple rewards
     rules/         rewards that follow rules anyone can check: right answers, format, words and phrases
     judge/         RULER: a language model scores the attempts of a group relative to each other

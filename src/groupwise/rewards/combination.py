@@ -14,15 +14,17 @@ import numpy as np
 
 from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, Floats, weighted_average
 from groupwise.errors import ConfigError
-from groupwise.rewards.function import RewardFunction, as_reward, score_conversation
+from groupwise.rewards.function import RewardFunction, score_conversation
 from groupwise.rewards.registry import make_reward
 from groupwise.rewards.rules import customer_service, teaching_and_writing
 from groupwise.rewards.rules.components import LengthRewardComponent, SimilarityRewardComponent
 from groupwise.rewards.scoring import score_group
+from groupwise.rewards.signatures import as_reward
 from groupwise.rewards.statistics import AVERAGE
 from groupwise.types import Failed, Failure, Group, Hint, Message, Reward, Score, Task, Trajectory
 
 RewardLike = Reward | Callable[[Sequence[Message]], Any]
+JUDGE = "ruler"
 NO_NEGATIVE_SCORES = "Let every component score 0 or more, or choose weighted_average."
 
 
@@ -139,6 +141,10 @@ class MultiObjectiveRewardFunction(RewardFunction):
     def unfit(self, tasks: Sequence[Task]) -> dict[str, str]:
         """Ids of tasks that a component cannot score fairly, and why."""
         return {name: why for _, part in self._offering("unfit") for name, why in part.unfit(tasks).items()}
+
+    def insist_usable(self) -> None:
+        for _, part in self._offering("insist_usable"):
+            part.insist_usable()
 
     def hints(self) -> tuple[Hint, ...]:
         return tuple(hint for _, part in self._offering("hints") for hint in part.hints())
@@ -266,8 +272,12 @@ def create_multi_objective_reward(
     weights: Sequence[float] | None = None,
     normalization_method: str = "weighted_sum",
     weight: float = 1.0,
+    fallback_enabled: bool = False,
 ) -> MultiObjectiveRewardFunction:
-    """Combine rewards by their names; each has weight 1 unless weights are given."""
+    """Combine rewards by their names; each has weight 1 unless weights are given.
+
+    With `fallback_enabled`, a judge among them falls back on a heuristic when it cannot be used.
+    """
     if components is None:
         return MultiObjectiveRewardFunction(None, normalization_method, weight)
     names = [components] if isinstance(components, str) else list(components)
@@ -275,7 +285,9 @@ def create_multi_objective_reward(
     if len(shares) != len(names):
         message = f"there are {len(names)} components but {len(shares)} weights"
         raise ConfigError(message, hint="Use one weight per component.")
-    parts = [_weighed(make_reward(name), name, share) for name, share in zip(names, shares, strict=True)]
+    options = {JUDGE: {"fallback_enabled": fallback_enabled}}
+    made = [make_reward(name, options.get(name)) for name in names]
+    parts = [_weighed(*given) for given in zip(made, names, shares, strict=True)]
     return MultiObjectiveRewardFunction(parts, normalization_method, weight)
 
 

@@ -11,19 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.errors import ConfigError, ContractError
-from groupwise.rewards.scoring import is_async, per_attempt, score_group, score_groups
+from groupwise.errors import ContractError
+from groupwise.rewards.scoring import per_attempt, score_group, score_groups
+from groupwise.thoughts import REASONING, apart
 from groupwise.types import End, Failed, Group, Message, Reward, Score, Task, Trajectory
 
 
 def turns_of(attempt: Trajectory) -> list[Message]:
-    """The conversation of an attempt; a single answer counts as a question and a reply."""
+    """The conversation of an attempt, thoughts and answers apart; a single answer counts as a question and a reply."""
     meta = attempt.meta
     if "messages" in meta:
-        return list(meta["messages"])
+        return [apart(message) for message in meta["messages"]]
     prompt = meta.get("prompt", "")
     asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    return [*asked, {"role": "assistant", "content": meta.get("text", "")}]
+    if "content" not in meta:
+        return [*asked, apart({"role": "assistant", "content": meta.get("text", "")})]
+    said = {"content": meta["content"], REASONING: meta["reasoning"], "text": meta["text"]}
+    return [*asked, {"role": "assistant", **said}]
 
 
 def attempt_of(turns: Sequence[Message]) -> Trajectory:
@@ -65,17 +69,6 @@ def score_conversation(reward: Reward, turns: Sequence[Message]) -> Score:
     if isinstance(score, Failed):
         raise ContractError(score.failure.message, hint=score.failure.hint)
     return score
-
-
-def as_reward(given: Reward | Callable[[Sequence[Message]], Any]) -> Reward:
-    """Make a reward of what a user has: a `RewardFunction`, an async function of a group, or a function of turns."""
-    if isinstance(given, type) or not callable(given):
-        hint = f"Create one: {given.__name__}(…)." if isinstance(given, type) else "Pass a function of turns."
-        raise ConfigError(f"{given!r:.60} is not a reward", hint=hint)
-    # An async function that needs one argument takes turns; any other takes a task and its group.
-    if isinstance(given, RewardFunction) or (is_async(given) and needed(given) != 1):
-        return given  # type: ignore[return-value]
-    return of_turns(given, getattr(given, "__qualname__", type(given).__name__))  # type: ignore[arg-type]
 
 
 def of_turns(score: Callable[[Sequence[Message]], Any], name: str) -> Reward:
@@ -165,5 +158,5 @@ class HeuristicReward(RewardFunction):
 
 
 def _words(turns: Sequence[Message], role: str) -> list[str]:
-    texts = [turn.get("content") for turn in turns if turn.get("role") == role]
+    texts = [apart(turn).get("content") for turn in turns if turn.get("role") == role]
     return [word for text in texts if isinstance(text, str) for word in WORD.findall(text.lower())]

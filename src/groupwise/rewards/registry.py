@@ -8,21 +8,21 @@
     name = "python:my_rewards.py:brief"          # your own: a file or a module, and a name in it
     options = { limit = 40 }
 
-Your own can be a class, which is called with the options; an object that is a reward; a function of turns, or of a task
-and its group, which gets the options as keywords; or a function that needs no arguments and returns a reward.
+Your own can be a class, which is called with the options; an object that is a reward; a function of one of the forms
+in `signatures`, which gets the options as keywords; or a function that needs no arguments and returns a reward.
 """
 
 import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from groupwise.config import RewardSettings
 from groupwise.errors import ConfigError, GroupwiseError
-from groupwise.rewards.function import RewardFunction, needed, of_turns, parameters
+from groupwise.rewards.function import RewardFunction, needed, parameters
 from groupwise.rewards.scoring import is_async
+from groupwise.rewards.signatures import FORMS, as_reward
 from groupwise.types import Reward
 from groupwise.user_code import load_module
 
@@ -79,7 +79,12 @@ def find_reward(settings: RewardSettings) -> Reward | None:
             hint = "Set reward.name to the reward that takes these options."
             raise ConfigError(message, hint=hint, field="reward.name")
         return None
-    return make_reward(settings.name, settings.options)
+    reward = make_reward(settings.name, settings.options)
+    # A reward may know before the run that it cannot score, such as a judge without a key.
+    insist_usable = getattr(reward, "insist_usable", None)
+    if insist_usable is not None:
+        insist_usable()
+    return reward
 
 
 def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
@@ -119,17 +124,13 @@ def _made(name: str, given: Any, options: Mapping[str, Any]) -> Reward:
         if options:
             raise _refused(name, "is an object and takes no options", "Name its class, or remove reward.options.")
         return _checked(name, given)
-    count = needed(given)
-    if count > 2:
-        raise _refused(name, f"needs {count} arguments", "A reward takes turns, or a task and its group.")
-    if count == 0:
+    if needed(given) == 0 and not any(place.name == "completions" for place in parameters(given)):
         return _checked(name, _called(name, given, options))
     _check_options(name, given, options)
-    bound = partial(given, **options)
-    # Two positional arguments are a task and its group, one is turns.
-    reward: Any = bound if count == 2 else of_turns(bound, name)
-    reward.__qualname__ = name
-    return reward  # type: ignore[no-any-return]
+    try:
+        return as_reward(given, name, options)
+    except ConfigError as error:
+        raise ConfigError(error.message, hint=error.hint, field="reward.name") from None
 
 
 def _called(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
@@ -168,7 +169,7 @@ def _checked(name: str, made: Any) -> Reward:
     if isinstance(made, RewardFunction) or is_async(made):
         return made  # type: ignore[no-any-return]
     what = f"{made!r:.60}" if not callable(made) else f"a {type(made).__name__} whose call is not async"
-    hint = "Subclass RewardFunction, or write a function of turns."
+    hint = f"Subclass RewardFunction, or write a function. {FORMS}"
     raise _refused(name, f"returns {what}, which is not a reward", hint)
 
 

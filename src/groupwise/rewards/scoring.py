@@ -27,11 +27,14 @@ import numpy as np
 
 from groupwise.errors import GroupwiseError
 from groupwise.event_loop import EventLoop, contained
-from groupwise.types import LARGEST_REWARD, Failed, Failure, Group, Reward, Score, ScoredGroup, Task, Trajectory
+from groupwise.types import LARGEST_REWARD, Failed, Failure, Group, Hint, Reward, Score, ScoredGroup, Task, Trajectory
+from groupwise.user_code import traceback_of
 
 Grade: TypeAlias = float | Score | Failed
 
 LONGEST = 2000  # characters of a flag, message or hint
+MOST_SHOWN = 20  # tracebacks of one run
+MEND = "Correct it, then resume the run. Attempts it fails on are left out, not scored 0."
 T = TypeVar("T")
 
 
@@ -74,16 +77,32 @@ class RewardScorer:
 
     A judge can therefore keep a client, a semaphore or a cache from one step to the next. It works inside a running
     event loop too, which it blocks; there, `await score_group(…)` is the better choice.
+
+    User code that raises is shown to its author: `take_hints` returns its traceback, once for every place that raised.
     """
 
     def __init__(self, timeout: float | None = None) -> None:
         self.timeout = timeout
         self._loop: EventLoop | None = None
+        self._raised: dict[str, Failure] = {}
+        self._shown: set[str] = set()
 
     def score(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
         """Score every group; interrupting the waiting thread cancels what is under way."""
         self._loop = self._loop or EventLoop("scorer")
-        return self._loop.run(self._score_all(reward, groups))
+        scored = self._loop.run(self._score_all(reward, groups))
+        for failure in (s.failure for group in scored for s in group.scores if isinstance(s, Failed)):
+            if failure.traceback:
+                self._raised.setdefault(_place(failure), failure)
+        return scored
+
+    def take_hints(self) -> list[Hint]:
+        """The failures of user code since the last call, as hints; the same place is shown only once."""
+        new = [failure for place, failure in self._raised.items() if place not in self._shown]
+        new = new[: max(0, MOST_SHOWN - len(self._shown))]
+        self._shown.update(map(_place, new))
+        self._raised.clear()
+        return [Hint(f"{f.where}_raised", f"{f.message}.", f.hint, f.traceback) for f in new]
 
     async def _score_all(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
         # Only async rewards see several groups at once: other code may not be thread-safe.
@@ -204,7 +223,7 @@ def _raised(name: str, error: BaseException) -> Failed:
     except Exception:  # an exception of a user may fail even at this
         words = "(its message cannot be shown)"
     message = f"{name} raised {type(error).__name__}: {words}"
-    return _failed("raised", message, hint or "Score this attempt by itself to see the traceback.")
+    return _failed("raised", message, hint or MEND, traceback_of(error))
 
 
 def _checked(answer: Any, count: int, name: str) -> list[Score | Failed]:
@@ -255,9 +274,14 @@ def _text(value: Any) -> str:
     return str(value)[:LONGEST].encode("utf8", "replace").decode()
 
 
-def _failed(code: str, message: str, hint: str = "") -> Failed:
+def _failed(code: str, message: str, hint: str = "", trace: str = "") -> Failed:
     remedy = hint or "Return one `Score` or float per attempt, in order."
-    return Failed(Failure("reward", code, _text(message), _text(remedy)))
+    return Failed(Failure("reward", code, _text(message), _text(remedy), trace.encode("utf8", "replace").decode()))
+
+
+def _place(failure: Failure) -> str:
+    """Where it raised: the frames of its traceback, without the message, which may differ from attempt to attempt."""
+    return "\n".join(line for line in failure.traceback.splitlines() if line.startswith("  "))
 
 
 def _name(function: object) -> str:

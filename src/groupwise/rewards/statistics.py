@@ -153,6 +153,7 @@ class PartStatistics:
         self.names: list[str] = []
         self.running: dict[str, RunningMoments] = {}
         self.steps: deque[StepMoments] = deque(maxlen=ALARM_WINDOW)
+        self.spread: dict[str, float] = {}  # of the last step
         self._quiet: dict[tuple[str, str], int] = {}  # steps since a pair last alarmed
 
     def see(self, groups: Sequence[ScoredGroup]) -> None:
@@ -166,6 +167,15 @@ class PartStatistics:
                 values = whole[:, column]
                 self.running[name].see(values[np.isfinite(values)])
             self.steps.append(_step_moments(whole, tables))
+            self.spread = self._spread(whole)
+
+    def _spread(self, whole: Floats) -> dict[str, float]:
+        """The deviation of each part of the step over all its attempts, 0 where an attempt lacks it, as in its mean."""
+        known = np.isfinite(whole)
+        if not len(whole):
+            return {}
+        stds = np.where(known, whole, 0.0).std(0)
+        return {name: float(stds[n]) for n, name in enumerate(self.names) if n and known[:, n].any()}
 
     def _admit(self, groups: Sequence[ScoredGroup]) -> None:
         """Follow parts that are new. They come after the known ones, so that earlier steps only need to be widened."""
@@ -225,12 +235,7 @@ class PartStatistics:
         """For the run's log: the standard deviations of the last step, and the correlations of the main parts."""
         if len(self.names) < 3 or not self.steps:
             return {}
-        last = self.steps[-1]
-        found = {
-            f"reward/part_std/{name}": float(last.stds[n])
-            for n, name in enumerate(self.names)
-            if n and np.isfinite(last.stds[n])
-        }
+        found = {f"reward/part_std/{name}": std for name, std in self.spread.items() if math.isfinite(std)}
         main = [name for name in self.parts if "." not in name][:MOST_REPORTED]
         pairs = {pair: r for pair, r in self.correlations().items() if set(pair) <= set(main)}
         return found | {f"reward/correlation/{first}~{second}": r for (first, second), r in pairs.items()}

@@ -13,6 +13,7 @@ from groupwise.errors import ContractError
 from groupwise.rollout.contract import action_mask_of, action_space_of, check_choice, check_sizes, name_of
 from groupwise.rollout.recording import Tape
 from groupwise.types import Array, Failure, Group, Task, VectorEnvironment
+from groupwise.user_code import traceback_of
 
 
 class Actor(Protocol):
@@ -107,4 +108,6 @@ def _ask(method: Callable[[Any], Any], argument: object) -> Any:
     except Exception as error:
         name = f"{name_of(getattr(method, '__self__', method))}.{getattr(method, '__name__', 'step')}"
         hint = "Check it with `groupwise.rollout.checker.check_environment(env)`."
-        return Failure("environment", "raised", f"{name} raised {type(error).__name__}: {error}", hint)
+        return Failure(
+            "environment", "raised", f"{name} raised {type(error).__name__}: {error}", hint, traceback_of(error)
+        )

@@ -113,6 +113,9 @@ def _reward(request: TrainRequest) -> dict[str, Any]:
         "weights": [weight / sum(weights) for weight in weights],
         "normalization_method": "weighted_average",
     }
+    if request.use_ruler_rewards:
+        # The guide's request must work without a judge: sending it counts as choosing the fallback, which is flagged.
+        options["fallback_enabled"] = True
     return {"name": "multi_objective", "options": options}
 
 

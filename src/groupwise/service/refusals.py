@@ -91,7 +91,8 @@ def install(app: FastAPI) -> None:
         given = "" if first["type"] == "missing" else f"{field} = {_brief(first.get('input'))}: " if field else ""
         message = str(first["msg"]).removeprefix("Value error, ")
         more = len(error.errors()) - 1
-        hint = f"{more} more values are wrong too." if more else "See /docs for what the route expects."
+        others = "value is" if more == 1 else "values are"
+        hint = f"{more} more {others} wrong too." if more else "See /docs for what the route expects."
         return refusal(422, shape("invalid", f"{given}{message}", hint, field))
 
     @app.exception_handler(HTTPException)

@@ -79,8 +79,8 @@ class Runs:
         """Curves from step `since` on, at most `points` points each; all metrics if no names are given."""
         log = self.log(run)
         with log.lock:
-            # Evaluations first: a metric that both have is drawn from its held-out values.
-            known = [(name, kind) for kind in ("eval", "step") for name in log.numbers[kind].columns]
+            # Evaluations last: a metric that both have is drawn from its held-out values.
+            known = [(name, kind) for kind in ("step", "eval") for name in log.numbers[kind].columns]
             wanted = [(name, kind) for name, kind in known if not names or name in names]
             found = {name: log.numbers[kind].column(name) for name, kind in wanted}
         curves = {}
@@ -155,12 +155,12 @@ def _group(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:
     fields = ("trajectory_id", "total", "flags", "advantage", "length", "end", "failure", "version")
-    text = row["text"] if len(row["text"]) <= SHOWN else row["text"][:SHOWN] + "…"
-    return {**{name: row[name] for name in fields}, "parts": dict(row["parts"] or ()), "text": text}
+    words = {name: row[name] if len(row[name]) <= SHOWN else row[name][:SHOWN] + "…" for name in ("text", "reasoning")}
+    return {**{name: row[name] for name in fields}, "parts": dict(row["parts"] or ()), **words}
 
 
 def _attempt_whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    attempt = {**_attempt(row), "text": row["text"]}
+    attempt = {**_attempt(row), "text": row["text"], "reasoning": row["reasoning"]}
     return {
         **attempt, "step": row["step"], "group_id": row["group_id"], "task_id": row["task_id"], "prompt": row["prompt"],
         "turns": _turns(row),

@@ -150,6 +150,7 @@ class AttemptView(BaseModel):
     failure: str
     version: int
     text: str
+    reasoning: str = Field(description="What the model thought before it said `text`; empty if it did not.")
 
 
 class GroupView(BaseModel):
@@ -225,6 +226,7 @@ class CallView(BaseModel):
 class ChatAnswer(BaseModel):
     conversation_id: str
     response: str
+    reasoning: str = Field("", description="What the model thought before it answered.")
     model: str
     strategy: str | None
     state: dict[str, Any]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,13 +23,14 @@ from groupwise.training.estimators import (
     Values,
     ValueScales,
     estimate_advantages,
+    padded,
     scored_attempts,
 )
 from groupwise.training.group_assignment import GroupAssignment
 from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least_single, autocast, row_ends
 from groupwise.training.replay import ReplayBuffer, Replayed
 from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
-from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
+from groupwise.types import Batch, Failed, Group, Hint, Policy, Reward, Score, ScoredGroup, Task, Tensors
 
 # Steps in a row in which every attempt may fail.
 PATIENCE = 3
@@ -75,7 +77,8 @@ class BatchRows:
 
     They are made from the attempts' arrays only: replayed attempts have lost their `meta`. `pick` rearranges a table
     over the attempts, [attempts, longest], into the layout of the rows; the source uses it for everything it adds.
-    `weights` scale the contribution of each row or token.
+    `weights` scale the contribution of each row or token. `engine` says that the attempts' log-probabilities come from
+    an engine, which rounds differently from the policy.
     """
 
     inputs: Tensors
@@ -83,6 +86,7 @@ class BatchRows:
     behavior_logp: Tensor
     pick: Callable[[Tensor], Tensor]
     weights: Tensor | None = None
+    engine: bool = False
 
 
 Collate = Callable[[Attempts], BatchRows]
@@ -145,8 +149,24 @@ class GroupSource:
             samples=sum(m.actions_taken for s in drawn.all for m in s.group.members),
             attempts=sum(len(s.group.members) for s in drawn.all),
             records=group_records(drawn, attempts, estimate),
-            hints=(*self.micro_batches.take_hints(), *self.parts.hints(), *_offered(self.reward, "hints", ())),
+            hints=(
+                *self.micro_batches.take_hints(),
+                *self.parts.hints(),
+                *self.take_hints(),
+                *_offered(self.reward, "hints", ()),
+            ),
         )
+
+    def with_advantages(self, group: Group, advantages: Sequence[float]) -> Batch:
+        """The batch of a group whose advantages were computed elsewhere, one per attempt."""
+        scored = ScoredGroup(group, tuple(Score(float(advantage)) for advantage in advantages))
+        attempts = self.groups.assign(scored_attempts((scored,)))
+        given = torch.tensor(advantages, dtype=torch.float64)[:, None] * attempts.mask
+        return self._with_reference(self._batch(attempts, AdvantageEstimate(given), None))
+
+    def take_hints(self) -> Sequence[Hint]:
+        """Where user code raised since the last call, in an evaluation too."""
+        return self.scorer.take_hints()
 
     def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
         groups = self.rollout.collect(self.tasks.take(count))
@@ -181,10 +201,12 @@ class GroupSource:
         failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
         alive = any(not isinstance(s, Failed) for group in scored for s in group.scores)
         self.silent_steps = 0 if alive else self.silent_steps + 1
-        # A run shorter than PATIENCE must not end as if all were well.
-        if self.silent_steps >= min(PATIENCE, self.cfg.training.num_episodes):
+        # A run shorter than PATIENCE must not end as if all were well. A judge that cannot be used is not waited for:
+        # it has been asked several times already.
+        judged, total = {failure.where for failure in failures} == {"judge"}, self.cfg.training.num_episodes
+        if self.silent_steps >= min(1 if judged else PATIENCE, total):
             first, count = failures[0], self.silent_steps
-            since = f"the last {count} steps" if count > 1 else "the only step"
+            since = f"the last {count} steps" if count > 1 else "this step" if total > 1 else "the only step"
             raise NoSignalError(
                 f"every attempt of {since} failed: {first.where}: {first.message}",
                 hint=first.hint or f"Fix the {first.where} and resume the run.",
@@ -199,7 +221,9 @@ class GroupSource:
 
     def _batch(self, attempts: Attempts, estimate: AdvantageEstimate, weights: Tensor | None) -> Batch:
         """All scored attempts. The counts are fixed here: dropping idle rows later must not change a step."""
-        loss, rows = self.cfg.loss, self.collate(attempts)
+        loss, optim, rows = self.cfg.loss, self.cfg.optim, self.collate(attempts)
+        # Under autocast the learner computes in another precision than any sampler.
+        rounded = rows.engine or optim.bf16 or optim.fp16
 
         def picked(table: Tensor | None) -> Tensor | None:
             return None if table is None else rows.pick(table).to(rows.behavior_logp.dtype)
@@ -213,6 +237,7 @@ class GroupSource:
             total_rows=int(rows.mask.shape[0]),
             total_tokens=int(rows.mask.sum()),
             keep=None if estimate.keep is None else rows.pick(estimate.keep),
+            versions=rows.pick(padded([m.versions for m in attempts.members], np.int64)) if rounded else None,
             weight_group=rows.pick(attempts.weight_group[:, None].expand_as(attempts.mask)),
             weights=_product(rows.weights, picked(_by_step(weights, attempts.mask))),
             returns=picked(estimate.returns),

@@ -175,10 +175,12 @@ def prune_checkpoints(folder: Path, limit: int) -> None:
 
 def _discard(path: Path) -> None:
     # Renamed first: half a checkpoint must never bear the name of one.
-    aside = path.with_name(f".{path.name}.old.tmp")
     with suppress(OSError):
-        path.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(path.with_name(f".{path.name}.old.tmp"))
+    # A disk may fail once: then try again; what still remains goes with the next checkpoint.
+    for _ in range(2):
+        for aside in path.parent.glob(".*.old.tmp"):
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def later_checkpoints(folder: Path, after: int) -> list[Path]:

@@ -34,11 +34,13 @@ SCHEMA = pa.schema(
         ("acted", pa.list_(pa.bool_())),
         ("token_advantages", pa.list_(pa.float32())),
         ("token_logps", pa.list_(pa.float32())),
+        ("reasoning", pa.string()),
     ]
 )
 # Columns that files of older versions may lack, and their values then.
 LATER_COLUMNS: dict[str, Any] = {
     "text": "", "prompt": "", "tokens": [], "acted": [], "token_advantages": [], "token_logps": [],
+    "reasoning": "",
 }  # fmt: skip
 
 

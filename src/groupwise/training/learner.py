@@ -8,11 +8,14 @@ Departures from the papers, all on purpose:
 - rows without an advantage take no part in the entropy bonus, and a batch without any, and without a KL or
   value term, leaves weights and optimiser untouched;
 - the KL stop counts from where the update began, so that stale samples do not end it before it starts;
+- the ratio of samples of the present version is taken against the learner's own log-probabilities before its first
+  change, so that it starts at exactly 1 in any precision; the sampler's are a weight on the loss. Where the two agree
+  (float32), later optimiser steps use the sampler's, and nothing is computed twice;
 - actor and critic gradients are clipped separately, so that a large value error cannot starve the policy.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +27,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from groupwise import core
 from groupwise.config import TrainingConfig
+from groupwise.core.surrogates import CISPO_CAP
 from groupwise.training.micro_batches import (
     MicroBatches,
     OptimiserStep,
@@ -33,7 +37,10 @@ from groupwise.training.micro_batches import (
     check_batch,
     row_ends,
 )
-from groupwise.types import Batch, Evaluation, Hint, Policy
+from groupwise.types import SHOWN, Batch, Evaluation, Hint, Policy
+
+# Ratios this near 1 are equal but for the rounding of float32: 1e-6 to 1e-5 over thousands of tokens.
+SAME_RATIO = 1e-4
 
 
 def schedule_factor(step: int, total: int, *, kind: str, warmup_ratio: float = 0.0) -> float:
@@ -57,14 +64,18 @@ def schedule_factor(step: int, total: int, *, kind: str, warmup_ratio: float = 0
 class UpdateMetrics:
     """The metrics of an update: sums over its optimiser steps, turned into means at the end."""
 
+    # Means over the policy's own tokens, over those that the sampler drew with the present weights, and maxima. The
+    # rest are means over optimiser steps.
     PER_TOKEN = ("policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high", "policy/reference_kl")
+    PER_SAMPLED = ("sampler/ratio_gap", "sampler/corrected_gap", "sampler/kl", "sampler/truncated_share")
+    MAXIMA = ("policy/ratio_max", "sampler/ratio_gap_max")
+    SAMPLED = "sampler/tokens"
 
     def __init__(self) -> None:
         self.steps: list[dict[str, float]] = []
-        self.tokens: list[float] = []
+        self.tokens = 0.0
         self.epochs = 0
         self.kl_at_start: float | None = None
-        self.kl_seen: float | None = None
 
     @property
     def applied(self) -> bool:
@@ -72,31 +83,30 @@ class UpdateMetrics:
         return any(step["optim/skipped"] == 0 for step in self.steps)
 
     def add(self, step: OptimiserStep, terms: list[dict[str, Tensor]], norms: dict[str, float]) -> None:
-        row = dict(norms)
-        self.tokens.append(step.tokens)
-        for name in terms[0]:
-            values = torch.stack([t[name].double() for t in terms])
-            if name == "policy/ratio_max":
-                row[name] = float(values.max())
-            else:
-                row[name] = float(values.sum()) / (step.tokens if name in self.PER_TOKEN else 1.0)
-        self.steps.append(row)
+        self.tokens += step.tokens
+        self.steps.append({**norms, **{name: self._over_parts(name, terms) for name in terms[0]}})
+
+    def _over_parts(self, name: str, terms: list[dict[str, Tensor]]) -> float:
+        values = torch.stack([t[name].double() for t in terms])
+        return float(values.max() if name in self.MAXIMA else values.sum())
 
     def means(self) -> dict[str, float]:
-        """Means over the steps, the number of skipped ones, and the largest ratio of all."""
-        if self.kl_seen is not None and not self.steps:
-            return {"policy/kl": self.kl_seen, "optim/steps": 0.0, "optim/epochs": 0.0}
-        names = self.steps[0].keys() if self.steps else ()
-        means = {name: self._mean(name) for name in names}
+        """Means and maxima over all steps, and the number of skipped ones."""
+        # The first step has every name. Where nothing was sampled with the present weights, there is no mismatch.
+        sampled = sum(step.get(self.SAMPLED, 0.0) for step in self.steps)
+        names = [n for n in (self.steps[0] if self.steps else ()) if sampled or not n.startswith("sampler/")]
+        means = {name: self._mean(name, sampled) for name in names if name != self.SAMPLED}
         if self.steps:
             means["optim/skipped"] = sum(s["optim/skipped"] for s in self.steps)
-            means["policy/ratio_max"] = max(s["policy/ratio_max"] for s in self.steps)
         return {**means, "optim/steps": float(len(self.steps)), "optim/epochs": float(self.epochs)}
 
-    def _mean(self, name: str) -> float:
-        """The mean over tokens for metrics of tokens, over optimiser steps for the rest."""
-        weights = self.tokens if name in self.PER_TOKEN else [1.0] * len(self.steps)
-        return sum(w * s[name] for w, s in zip(weights, self.steps, strict=True)) / sum(weights)
+    def _mean(self, name: str, sampled: float) -> float:
+        values = [step[name] for step in self.steps if name in step]
+        if name in self.MAXIMA:
+            return max(values)
+        if name in self.PER_SAMPLED:
+            return sum(values) / sampled
+        return sum(values) / (self.tokens if name in self.PER_TOKEN else len(self.steps))
 
 
 class Learner:
@@ -123,10 +133,7 @@ class Learner:
         self._follow_schedules()
         tally = UpdateMetrics()
         if self._has_signal(batch):
-            for epoch in range(self.cfg.optim.num_epochs):
-                if not self._epoch(batch, tally):
-                    break
-                tally.epochs = epoch + 1
+            self._pass_over(batch, tally)
         # A new version only if weights changed: attempts of equal versions come from equal weights.
         self.policy.version += tally.applied
         self.updates += 1
@@ -140,7 +147,7 @@ class Learner:
         }
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """The terms of the loss over a complete batch, with their graph, without learning.
+        """The terms of the loss over a complete batch, with their graph, and its metrics, without learning.
 
         A batch without a row to learn from has a loss of 0.
         """
@@ -148,8 +155,14 @@ class Learner:
             return {"loss/total": sum((p.sum() * 0.0 for p in self.actor), torch.zeros((), device=self.device))}
         check_batch(batch)
         tokens = max(1.0, float(batch.mask.sum()))
-        step = OptimiserStep(batch.map(lambda tensor: tensor.to(self.device)), batch.denominator, tokens, tokens)
-        return self._loss_terms(step.batch, self._evaluate(step.batch), step)
+        step = OptimiserStep(batch.map(lambda t: t.to(self.device)), batch.denominator, tokens, tokens, first=True)
+        terms = self._loss_terms(step.batch, self._evaluate(step.batch), step)
+        sampled = terms.pop(UpdateMetrics.SAMPLED, None)
+        divided = {name: term / tokens for name, term in terms.items() if name in UpdateMetrics.PER_TOKEN}
+        if sampled is not None:
+            over = sampled.clamp(min=1)
+            divided |= {name: term / over for name, term in terms.items() if name in UpdateMetrics.PER_SAMPLED}
+        return {**terms, **divided}
 
     def take_hints(self) -> tuple[Hint, ...]:
         """What a person should know about the updates since the last call."""
@@ -161,24 +174,28 @@ class Learner:
         other_terms = self.kl_coef > 0 or (batch.returns is not None and self.cfg.loss.value_coef > 0)
         return other_terms or bool(acting_rows(batch).any())
 
-    def _epoch(self, batch: Batch, tally: UpdateMetrics) -> bool:
-        """One pass over the rows; False when the policy has moved as far as it may."""
-        for step in self._steps(batch):
-            terms = self._gradients(step)
-            if self._moved_too_far(tally, sum(float(t["policy/kl"]) for t in terms) / step.tokens):
-                self._drop_gradients()
-                return False
-            tally.add(step, terms, self._step_optimizer())
-        return True
+    def _pass_over(self, batch: Batch, tally: UpdateMetrics) -> None:
+        """All epochs over the rows, or fewer once the policy has moved as far as it may."""
+        for epoch in range(self.cfg.optim.num_epochs):
+            shares = self._shares(batch)
+            for rows in shares:
+                step = self._step(batch, rows, len(shares), first=not tally.steps)
+                terms = self._gradients(step)
+                if self._moved_too_far(tally, sum(float(t["policy/kl"]) for t in terms) / step.tokens):
+                    self._drop_gradients()
+                    return
+                if step.first and self._sampler_disagrees(step, terms, batch):
+                    batch = self._with_old_logp(batch, shares)
+                tally.add(step, terms, self._step_optimizer())
+            tally.epochs = epoch + 1
 
     def _moved_too_far(self, tally: UpdateMetrics, kl: float) -> bool:
         # Replayed and stale samples start with a KL above 0; only what this update adds counts.
         if tally.kl_at_start is None:
             tally.kl_at_start = kl
-        tally.kl_seen = kl
         return self.cfg.optim.kl_stop is not None and kl - tally.kl_at_start > self.cfg.optim.kl_stop
 
-    def _steps(self, batch: Batch) -> Iterator[OptimiserStep]:
+    def _shares(self, batch: Batch) -> list[Tensor]:
         """The rows in random order, in equal shares: as many as the batch with its idle rows would have made.
 
         Within a share, short rows come first: micro-batches of similar lengths waste little on padding.
@@ -187,17 +204,54 @@ class Learner:
         size = optim.per_device_train_batch_size * optim.gradient_accumulation_steps
         # Rounded up; `total_rows` counts idle rows too, so that leaving them out does not enlarge the steps.
         count = min(batch.rows, -(-max(batch.total_rows, batch.rows) // size))
-        tokens = max(batch.total_tokens, int(batch.mask.sum()))
         lengths = row_ends(batch.mask)
-        for rows in torch.randperm(batch.rows, generator=self.generator).tensor_split(count):
-            short_first = rows[lengths[rows].argsort(stable=True)]
-            part = self._narrow(batch.select(short_first).map(lambda tensor: tensor.to(self.device)))
-            yield OptimiserStep(
-                batch=part,
-                denominator=batch.denominator / count,
-                tokens=max(1.0, float(part.mask.sum())),
-                entropy_denominator=max(1.0, tokens / count),
-            )
+        shares = torch.randperm(batch.rows, generator=self.generator).tensor_split(count)
+        return [rows[lengths[rows].argsort(stable=True)] for rows in shares]
+
+    def _step(self, batch: Batch, rows: Tensor, count: int, first: bool) -> OptimiserStep:
+        """The optimiser step of one of `count` shares."""
+        part = self._narrow(self._part(batch, rows))
+        tokens = max(batch.total_tokens, int(batch.mask.sum()))
+        return OptimiserStep(
+            batch=part,
+            denominator=batch.denominator / count,
+            tokens=max(1.0, float(part.mask.sum())),
+            entropy_denominator=max(1.0, tokens / count),
+            first=first,
+        )
+
+    def _part(self, batch: Batch, rows: Tensor) -> Batch:
+        return batch.select(rows).map(lambda tensor: tensor.to(self.device))
+
+    def _sampler_disagrees(self, first: OptimiserStep, terms: list[dict[str, Tensor]], batch: Batch) -> bool:
+        """Whether the recorded log-probabilities are further from the learner's than float32 rounds.
+
+        The first optimiser step shows it; if none of its tokens can, the answer is yes.
+        """
+        if not bool(self._is_own(first.batch).any()):
+            return bool(self._is_own(batch).any())
+        return any(float(t["sampler/ratio_gap_max"]) > SAME_RATIO for t in terms)
+
+    def _is_own(self, batch: Batch) -> Tensor:
+        """The tokens [B, T] whose ratio is taken against the learner's own log-probabilities."""
+        if batch.versions is None:
+            return torch.zeros_like(batch.mask)
+        return batch.mask & ((batch.versions == self.policy.version) | (batch.versions == SHOWN))
+
+    def _with_old_logp(self, batch: Batch, shares: list[Tensor]) -> Batch:
+        """Add the learner's log-probabilities before its first change, for the optimiser steps still to come.
+
+        They are computed on the same micro-batches as in those steps, because other sizes round differently too.
+        """
+        seen_again = shares if self.cfg.optim.num_epochs > 1 else shares[1:]
+        old = batch.behavior_logp.clone()
+        for rows in seen_again:
+            old[rows] = torch.cat(self.micro_batches.over(self._part(batch, rows), self._logp)).to(old)
+        return replace(batch, old_logp=old) if seen_again else batch
+
+    @torch.no_grad()
+    def _logp(self, part: Batch) -> Tensor:
+        return self._evaluate(part).logp
 
     def _narrow(self, batch: Batch) -> Batch:
         """Keep only the tokens of highest entropy, ranked over the complete optimiser step."""
@@ -230,10 +284,12 @@ class Learner:
         """The terms of the loss of one micro-batch. Those of all micro-batches of a step add up."""
         loss = self.cfg.loss
         keep = self._keep(part, seen)
+        old, mismatch = self._old_logp(part, seen, step.first)
         result = core.policy_loss(
-            seen.logp, part.behavior_logp, part.advantages, part.mask,
+            seen.logp, old, part.advantages, part.mask,
             loss_type=loss.loss_type, importance_level=loss.importance_level, denominator=step.denominator,
-            weights=part.weights, keep=keep, reference=self._reference(part), **self._loss_parameters(),
+            weights=part.weights, sampler_weights=None if mismatch is None else mismatch.weights,
+            keep=keep, reference=self._reference(part), **self._loss_parameters(),
         )  # fmt: skip
         # Without a bonus, the graph of the entropy is not kept.
         entropy = seen.entropy if loss.entropy_coef else seen.entropy.detach()
@@ -244,13 +300,17 @@ class Learner:
         total = result.loss - bonus
         count = part.mask.sum()
         terms = {
-            "loss/policy": result.loss,
+            "loss/policy": result.policy,
             "policy/entropy": seen.entropy.detach()[part.mask].sum(),
             "policy/kl": result.approx_kl * count,
             "policy/clip_low": result.clip_low_fraction * count,
             "policy/clip_high": result.clip_high_fraction * count,
             "policy/ratio_max": result.ratio.masked_fill(~part.mask, 0).max(),
         }
+        if result.kl is not None:
+            terms["loss/kl"] = result.kl
+        if mismatch is not None:
+            terms |= _mismatch_terms(mismatch, (old - part.behavior_logp).masked_fill(~part.mask, 0))
         if result.reference_kl is not None:
             terms["policy/reference_kl"] = result.reference_kl * count
         if part.returns is not None and seen.value is not None:
@@ -261,6 +321,15 @@ class Learner:
             terms["loss/value"] = value
             total = total + loss.value_coef * value
         return {"loss/total": total, **terms}
+
+    def _old_logp(self, part: Batch, seen: Evaluation, first: bool) -> tuple[Tensor, core.SamplerMismatch | None]:
+        """What the ratio is taken against [B, T], and how far the sampler of the present version is from it."""
+        own = seen.logp.detach() if first else part.old_logp
+        if part.versions is None or own is None:
+            return part.behavior_logp, None
+        old = torch.where(self._is_own(part), own, part.behavior_logp)
+        sampled = part.mask & (part.versions == self.policy.version)
+        return old, core.sampler_mismatch(old, part.behavior_logp, sampled, cap=self.cfg.loss.sampler_weight_cap)
 
     def _reference(self, part: Batch) -> core.ReferenceKl | None:
         loss = self.cfg.loss
@@ -273,9 +342,11 @@ class Learner:
     def _loss_parameters(self) -> dict[str, float]:
         """The settings that the run's loss takes, under the names of its own parameters."""
         loss, factor = self.cfg.loss, self.clip_factor
-        high = None if loss.clip_ratio_high is None else loss.clip_ratio_high * factor
+        low, high = core.clip_range(loss.loss_type, loss.clip_ratio, loss.clip_ratio_high)
+        # The cap of cispo is a ratio itself: it shrinks to 1.
+        cap = 1 + ((loss.clip_ratio_high or CISPO_CAP) - 1) * factor
         settings = {
-            "clip_low": loss.clip_ratio * factor, "clip_high": high, "dual_clip": loss.dual_clip, "cap": high,
+            "clip_low": low * factor, "clip_high": high * factor, "dual_clip": loss.dual_clip, "cap": cap,
             "temperature_pos": loss.sapo_temperature_pos, "temperature_neg": loss.sapo_temperature_neg,
             "k_pos": loss.vespo_k_pos, "lambda_pos": loss.vespo_lambda_pos,
             "k_neg": loss.vespo_k_neg, "lambda_neg": loss.vespo_lambda_neg,
@@ -363,6 +434,18 @@ class Learner:
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
     return {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
+
+
+def _mismatch_terms(mismatch: core.SamplerMismatch, gap: Tensor) -> dict[str, Tensor]:
+    """Sums over the tokens that the sampler drew with the present weights, and the largest gap of all."""
+    return {
+        UpdateMetrics.SAMPLED: mismatch.tokens,
+        "sampler/ratio_gap": mismatch.gap,
+        "sampler/corrected_gap": mismatch.corrected_gap,
+        "sampler/kl": mismatch.kl,
+        "sampler/truncated_share": mismatch.truncated,
+        "sampler/ratio_gap_max": gap.expm1().abs().max(),
+    }
 
 
 def _critic_metrics(batch: Batch) -> dict[str, float]:

@@ -7,7 +7,7 @@ way it would have gone.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,7 +21,7 @@ from groupwise.training.learner import Learner
 from groupwise.training.machine import describe_machine
 from groupwise.training.run import Run
 from groupwise.training.stop_conditions import EarlyStopping, StopFlag
-from groupwise.types import Batch, Event, Policy, Sample, Source
+from groupwise.types import Batch, Event, Hint, Policy, Sample, Source
 
 SCORE = "eval/reward_mean"
 NO_WORKERS = {
@@ -54,6 +54,7 @@ def train(
     yield from _opening(run, cfg, here)
     if evaluate and here.step == 0:
         yield from _evaluation(run, here, policy, evaluate, samples)
+        yield from say(run, here.step, pending_hints(source))
 
     while here.reason is None and here.step < total and not here.has_seen_enough:
         clock = time.perf_counter()
@@ -67,12 +68,12 @@ def train(
         yield run.emit("step", here.step, data)
         if _due(here.step, cfg.run.group_log_steps):
             run.write_groups(here.step, batch.records)
-        for hint in (*batch.hints, *learner.take_hints(), *here.hints.step(data["metrics"])):
-            yield run.emit("hint", here.step, hint.as_dict())
+        yield from say(run, here.step, (*batch.hints, *learner.take_hints(), *here.hints.step(data["metrics"])))
 
         last = here.step == total or here.has_seen_enough
         if evaluate and (_due(here.step, cfg.run.eval_steps) or last):
             yield from _evaluation(run, here, policy, evaluate, samples)
+            yield from say(run, here.step, pending_hints(source))
         wanted = yield from _obey(run, here, stop)
         if wanted or last or here.reason or _due(here.step, cfg.run.save_steps):
             path = run.save(here.step, policy.state_dict(), here.capture(source, learner), cfg.run.save_total_limit)
@@ -82,6 +83,17 @@ def train(
     reason = here.reason or "finished"
     yield run.emit("end", here.step, {"reason": reason, "steps": here.step, "seconds": time.perf_counter() - began})
     run.set_status("stopped" if reason == "stopped" else "finished", here.step, total, reason=reason)
+
+
+def pending_hints(source: Source) -> Sequence[Hint]:
+    """Hints of a source that did not come with a batch, such as those of an evaluation."""
+    take = getattr(source, "take_hints", None)
+    return take() if callable(take) else ()
+
+
+def say(run: Run, step: int, hints: Iterable[Hint]) -> Iterator[Event]:
+    for hint in hints:
+        yield run.emit("hint", step, hint.as_dict())
 
 
 class Position:
@@ -187,8 +199,7 @@ def _evaluation(
     timing = {"evaluate": time.perf_counter() - clock}
     shown = {"samples": [asdict(sample) for sample in samples()]} if samples else {}
     yield run.emit("eval", here.step, {"metrics": metrics, "timing": timing, **shown})
-    for hint in here.hints.evaluation(metrics):
-        yield run.emit("hint", here.step, hint.as_dict())
+    yield from say(run, here.step, here.hints.evaluation(metrics))
     reason = here.stopping.reason(here.step, metrics[SCORE])
     here.reason = reason if here.step else None
 

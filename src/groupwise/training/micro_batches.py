@@ -31,12 +31,16 @@ def at_least_single(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class OptimiserStep:
-    """The rows of one optimiser step, and the numbers that its sums are divided by."""
+    """The rows of one optimiser step, and the numbers that its sums are divided by.
+
+    `first` says that the policy has not changed since the batch came.
+    """
 
     batch: Batch
     denominator: float
     tokens: float
     entropy_denominator: float
+    first: bool
 
 
 def row_ends(mask: Tensor) -> Tensor:
@@ -57,7 +61,7 @@ def check_batch(batch: Batch) -> None:
         tensor = getattr(batch, name)
         if tensor is not None and tensor.dtype != torch.bool:
             raise ContractError(f"a batch's {name} is {tensor.dtype}; it must be torch.bool")
-    for name in ("behavior_logp", "advantages", "reference_logp", "returns", "values"):
+    for name in ("behavior_logp", "advantages", "versions", "old_logp", "reference_logp", "returns", "values"):
         tensor = getattr(batch, name)
         if tensor is not None and tuple(tensor.shape) != shape:
             raise ContractError(f"a batch's {name} has shape {tuple(tensor.shape)}; the mask's is {shape}")

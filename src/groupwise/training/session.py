@@ -11,7 +11,7 @@ from groupwise.errors import ConfigError, GroupwiseError, ResourceError, Storage
 from groupwise.training.checkpoint import seed_everything
 from groupwise.training.folder import inspect_run, read_config
 from groupwise.training.learner import Learner
-from groupwise.training.loop import Evaluate, Samples, train
+from groupwise.training.loop import Evaluate, Samples, pending_hints, say, train
 from groupwise.training.machine import keep_freed_memory
 from groupwise.training.micro_batches import is_out_of_memory
 from groupwise.training.run import Run
@@ -79,17 +79,17 @@ def _events(run: Run, build: Build, cfg: TrainingConfig | None, stop: StopFlag |
         )
     except StorageError as error:
         refusal: GroupwiseError = _storage_failed(error, run.path)
-        yield from _failed(run, refusal)
+        yield from _failed(run, refusal, parts)
         raise refusal from error
     except GroupwiseError as error:
-        yield from _failed(run, error)
+        yield from _failed(run, error, parts)
         raise
     except Exception as error:
         if is_out_of_memory(error):
             refusal = _out_of_memory(error)
-            yield from _failed(run, refusal)
+            yield from _failed(run, refusal, parts)
             raise refusal from error
-        yield from _failed(run, GroupwiseError(f"{type(error).__name__}: {error}"))
+        yield from _failed(run, GroupwiseError(f"{type(error).__name__}: {error}"), parts)
         raise
     finally:
         free_threads()
@@ -135,10 +135,11 @@ def _storage_failed(error: StorageError, path: Path) -> StorageError:
     return StorageError(error.message, hint=f"{error.hint} {advice}".strip(), field=error.field)
 
 
-def _failed(run: Run, error: GroupwiseError) -> Iterator[Event]:
-    """Record in the run folder why it stopped, if the disk still can."""
+def _failed(run: Run, error: GroupwiseError, parts: Parts | None) -> Iterator[Event]:
+    """Record in the run folder why it stopped, and what led to it, if the disk still can."""
     try:
         info = inspect_run(run.path)
+        yield from say(run, info.step, () if parts is None else pending_hints(parts.source))
         yield run.emit("error", info.step, error.as_dict())
         run.set_status("failed", info.step, info.total, error=error.as_dict()["error"])
     except StorageError:

@@ -97,8 +97,8 @@ def group_metrics(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEsti
         return {**metrics, "reward/mean": None, "groups/zero_spread_share": None}
     totals = torch.tensor([score.total for score in scores], dtype=torch.float64)
     for name in sorted({name for score in scores for name in score.parts}):
-        parts = [score.parts[name] for score in scores if name in score.parts]
-        metrics[f"reward/part/{name}"] = sum(parts) / len(parts)
+        # Over all scored attempts, as the total: an attempt without the part got nothing from it.
+        metrics[f"reward/part/{name}"] = sum(score.parts.get(name, 0.0) for score in scores) / len(scores)
     return {
         **metrics,
         "reward/mean": float(totals.mean()),
@@ -116,9 +116,11 @@ def spread_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     Where scores differ, but by so little that they count as equal, the share of such groups too.
     """
     scored = [(score.total, n) for n, g in enumerate(groups) for score in g.scores if isinstance(score, Score)]
-    totals, numbers = map(torch.tensor, zip(*scored, strict=True))
-    _, silent = zero_spread_groups(totals.double(), numbers)
-    _, equal = zero_spread_groups(totals.double(), numbers, eps=0.0)
+    # In float64 from the start: float32 takes a billion and one for a billion.
+    totals = torch.tensor([total for total, _ in scored], dtype=torch.float64)
+    numbers = torch.tensor([number for _, number in scored])
+    _, silent = zero_spread_groups(totals, numbers)
+    _, equal = zero_spread_groups(totals, numbers, eps=0.0)
     close = {"groups/close_share": float((silent & ~equal).double().mean())}
     return {"groups/zero_spread_share": float(silent.double().mean()), **(close if any(close.values()) else {})}
 
@@ -155,7 +157,8 @@ def group_records(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEsti
             if isinstance(score, Failed)
             else "",
             version=int(member.versions[member.mask].min()) if member.actions_taken else 0,
-            text=words(member.meta.get("text", "")),
+            text=words(member.meta.get("content", member.meta.get("text", ""))),
+            reasoning=words(member.meta.get("reasoning", "")),
             prompt=words(member.meta.get("prompt", "")),
             **_tokens(member, row.get(id(member), ())),
         )

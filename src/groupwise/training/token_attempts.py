@@ -13,9 +13,10 @@ import torch
 
 from groupwise.language.engine import Sampled
 from groupwise.language.policy import LanguagePolicy
+from groupwise.language.thought_formats import split_answer
 from groupwise.training.batch_source import BatchRows
 from groupwise.training.estimators import Attempts, padded
-from groupwise.types import Array, Batch, End, Task, Trajectory
+from groupwise.types import SHOWN, Array, Batch, End, Task, Trajectory
 
 # How SentencePiece writes the space before a word, which decoding a single token drops.
 WORD = "▁"
@@ -60,7 +61,8 @@ def token_attempt(
 ) -> Trajectory:
     """The attempt as arrays. A length limit is part of the task, so an answer that reaches it counts as terminated."""
     ids = np.concatenate([np.array(prompt, np.int64), sampled.ids])
-    before = len(prompt)
+    before, text = len(prompt), answer_text(tokenizer, sampled)
+    said = split_answer(tokenizer, prompt, text)
 
     def behind(values: Array) -> Array:
         return np.concatenate([np.zeros(before, values.dtype), values])
@@ -77,7 +79,13 @@ def token_attempt(
         rewards=np.zeros(len(ids)),
         end=ENDS[sampled.end],
         terminated=True,
-        meta={"text": answer_text(tokenizer, sampled), "prompt": asked, "tokens": token_texts(tokenizer, ids)},
+        meta={
+            "text": text,
+            "reasoning": said.reasoning,
+            "content": said.content,
+            "prompt": asked,
+            "tokens": token_texts(tokenizer, ids),
+        },
     )
 
 
@@ -104,14 +112,14 @@ def rows_of_tokens(attempts: Attempts) -> BatchRows:
         "action_mask": attempts.mask,
     }
     logp = padded([member.behavior_logp for member in members], np.float32)
-    return BatchRows(inputs, attempts.mask, logp, pick=lambda table: table)
+    return BatchRows(inputs, attempts.mask, logp, pick=lambda table: table, engine=True)
 
 
 def imitation(rows: Sequence[Row], policy: LanguagePolicy, device: str) -> Batch:
     """A batch that raises the likelihood of the given rows: every own token has advantage 1.
 
-    With the current policy's log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy loss
-    is that of the negative log-likelihood per token.
+    Nobody sampled them, so the ratio is taken against the learner's own log-probabilities: it is 1, and the gradient of
+    the policy loss is that of the negative log-likelihood per token.
     """
     # `row >= 0` is true at every token; padded with false it marks the rows.
     mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
@@ -125,6 +133,7 @@ def imitation(rows: Sequence[Row], policy: LanguagePolicy, device: str) -> Batch
     shown, tokens = logp[mask], int(mask.sum())
     return Batch(
         inputs, mask, logp.float(), mask.float(), denominator=tokens, total_rows=len(rows), total_tokens=tokens,
+        versions=torch.full(mask.shape, SHOWN),
         metrics={"reward/mean": float(shown.exp().mean()), "loss/supervised": -float(shown.mean())},
         samples=tokens, attempts=len(rows),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groupwise.agents.conversation import compression
 from groupwise.agents.conversation.chat_format import Frame
-from groupwise.agents.conversation.compression import SUMMARY, ContextFull, blocks_of, compress, extract, shorten
+from groupwise.agents.conversation.compression import (
+    SUMMARY,
+    CompressionPlan,
+    ContextFull,
+    blocks_of,
+    compress,
+    extract,
+    shorten,
+)
 from groupwise.language.tiny import character_tokenizer
 from groupwise.types import Message
 
@@ -172,3 +182,148 @@ def test_a_shortened_text_keeps_both_ends_and_says_how_much_is_missing() -> None
     kept = short.count("a ") + len(short.split(" [")[0]) - 1 + len(short.split("] ")[1])
     assert f"[... {1000 - kept} characters left out ...]" in short
     assert shorten("brief", 3) == "brief", "a mark would be longer"
+
+
+@given(st.text("ab ", max_size=150), st.integers(0, 160))
+def test_a_shortened_text_is_as_long_as_it_may_be_and_two_thirds_are_its_beginning(text: str, limit: int) -> None:
+    short = shorten(text, limit)
+    if len(text) <= limit:
+        assert short == text
+        return
+    before, found, behind = short.partition("[... ")
+    if not found:
+        assert short == text, "a text shorter than the mark stays"
+        return
+    missing, _, end = behind.partition(" characters left out ...]")
+    kept = before[:-1] + end[1:]
+    assert len(kept) == len(text) - int(missing)
+    assert text.startswith(before[:-1])
+    assert text.endswith(end[1:])
+    assert len(short) <= limit or not kept
+    if kept:
+        assert len(end[1:]) == len(kept) // 3
+        assert len(kept) == limit - len(f" [... {len(text)} characters left out ...] ")
+
+
+@pytest.mark.parametrize("high", range(6))
+@pytest.mark.parametrize("true_to", range(6))
+def test_the_largest_number_that_holds_is_found(high: int, true_to: int) -> None:
+    asked: list[int] = []
+
+    def holds(number: int) -> bool:
+        asked.append(number)
+        return number <= true_to
+
+    assert compression._largest(0, high, holds) == min(high, true_to)
+    assert all(0 <= number <= high for number in asked)
+
+
+def test_sentences_are_ranked_by_rare_words_speaker_and_place() -> None:
+    """Σ ln(1 + N / n(word)) / √(1 + words): 'b' is in two of the four sentences, every other word in one."""
+    messages = [user("A b. C d e!"), {"role": "tool", "content": "b\n...\n"}, {"role": "system", "content": "F"}]
+    once, twice = math.log(1 + 4 / 1), math.log(1 + 4 / 2)
+    wanted = {
+        "user: A b.": 1.2 * 1.3 * (once + twice) / math.sqrt(3),
+        "user: C d e!": 1.2 * 3 * once / 2,
+        "tool: b": 0.7 * 1.3 * twice / math.sqrt(2),
+        "F": 1.5 * 1.3 * once / math.sqrt(2),
+    }
+    found = compression._ranked(messages)
+    assert {sentence.text: sentence.score for sentence in found} == pytest.approx(wanted)
+    assert [s.text for s in found] == sorted(wanted, key=lambda text: -wanted[text])
+    assert {s.text: s.place for s in found} == {
+        "user: A b.": (0, 0), "user: C d e!": (0, 1), "tool: b": (1, 0), "F": (2, 0),
+    }  # fmt: skip
+    assert extract(messages, 1) == "user: C d e!"
+    assert extract(messages, 2) == "user: A b.\nuser: C d e!"
+    assert extract(messages, 0) == ""
+    assert extract(messages, 9) == "user: A b.\nuser: C d e!\ntool: b\nF"
+    assert extract([said("same"), said("same")], 1) == "assistant: same"
+    long = extract([user("x" * 400)], 1)
+    assert len(long) <= 300 + len("user: ")
+    assert "characters left out" in long
+
+
+def test_results_belong_to_the_message_before_them() -> None:
+    first, result = call(1)
+    assert blocks_of([result, first, result, result, user("a"), said("b")]) == [
+        (result,), (first, result, result), (user("a"),), (said("b"),),
+    ]  # fmt: skip
+    assert blocks_of([]) == []
+
+
+def test_a_turn_begins_with_a_question_and_the_notes_before_it() -> None:
+    note: Message = {"role": "system", "content": "n"}
+    talk = [said("0"), note, user("1"), user("2"), said("3"), user("4"), note, said("5"), said("6"), note]
+    turns = compression._turns(blocks_of(talk))
+    assert ["".join(str(block[0]["content"]) for block in turn) for turn in turns] == ["0", "n123", "4n56", "n"]
+
+
+def test_a_plan_says_how_much_it_leaves_out() -> None:
+    plan = CompressionPlan(((user("a"),),), ((user("z"),),), (tuple(call(1)), (said("b"),)))
+    assert [m["content"] for m in plan.messages("gist")] == ["a", "[Summary of 3 messages:]\ngist", "z"]
+    assert [m["content"] for m in plan.messages()] == ["a", "[3 earlier messages left out]", "z"]
+    assert CompressionPlan(plan.head, plan.kept, ()).messages("gist") == (user("a"), user("z"))
+
+
+def test_the_mildest_plan_with_an_eighth_of_room_for_a_summary_is_taken() -> None:
+    def plan(size: int, left: bool = True) -> CompressionPlan:
+        # `count` is the text and 2 of the question, 29 and 2 of the mark of what is left out, and 1.
+        text = "x" * (size - 3 - (31 if left else 0))
+        return CompressionPlan((), ((user(text),),), ((said("b"),),) if left else ())
+
+    def size(taken: CompressionPlan | None) -> int | None:
+        return None if taken is None else count(taken.messages())
+
+    assert count(plan(90).messages()) == 90
+    for sizes, wanted in (
+        ((101, 71, 70), 70), ((70, 60), 70), ((71, 69), 69), ((80, 75), 80), ((81, 80), 80), ((81, 82), None),
+    ):  # fmt: skip
+        assert size(compression._roomy([plan(n) for n in sizes], 80, count)) == wanted
+    assert size(compression._roomy([plan(80, left=False), plan(60)], 80, count)) == 80
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("recent", [1, 3])
+def test_as_many_turns_stay_at_either_end_as_are_asked_for(first: int, recent: int) -> None:
+    talk = [{"role": "system", "content": "s"}, *[user(str(n)) if n % 2 == 0 else said(str(n)) for n in range(16)]]
+    mildest = next(compression._plans(talk, first, recent))
+    assert [b[0]["content"] for b in mildest.head] == ["s", *map(str, range(2 * first))]
+    assert [b[0]["content"] for b in mildest.kept] == [str(n) for n in range(16 - 2 * recent, 16)]
+    assert [b[0]["content"] for b in mildest.left] == [str(n) for n in range(2 * first, 16 - 2 * recent)]
+
+
+def test_plans_become_stricter_down_to_the_newest_question() -> None:
+    talk = [user("0"), said("1"), user("2"), *call(3), *call(4), said("5")]
+    plans = [
+        tuple("".join(str(b[0]["content"])[-3:] for b in part) for part in (plan.head, plan.kept, plan.left))
+        for plan in compression._plans(talk, 1, 2)
+    ]
+    assert plans == [
+        ("", "012 3} 4}5", ""),
+        ("01", "2 3} 4}5", ""),
+        ("", "2 3} 4}5", "01"),
+        ("", "2 4}5", "01 3}"),
+        ("", "25", "01 3} 4}"),
+        ("", "2", "01 3} 4}5"),
+    ]
+
+
+def test_a_conversation_of_exactly_the_budget_stays_and_one_token_more_does_not() -> None:
+    size = count(LONG)
+    assert squeeze(LONG, size) == tuple(LONG)
+    assert squeeze(LONG, size - 1) != tuple(LONG)
+    assert count(squeeze(LONG, size - 1)) <= size - 1
+
+
+def test_the_newest_question_and_the_system_turn_are_not_cut_as_giants() -> None:
+    giant = "x" * 300
+    talk: list[Message] = [{"role": "system", "content": giant}, user(giant), said(giant), user(giant)]
+    cut = compression._without_giants(talk, 100, count)
+    assert [len(m["content"]) <= 100 for m in cut] == [False, True, True, False]
+    assert [cut[0], cut[3]] == [talk[0], talk[3]]
+    asked, result = call(1, giant)
+    asked = {**asked, "content": giant}
+    assert compression._without_giants([asked, result], 100, count)[0] == asked
+    at = said("x" * 100)
+    assert compression._without_giants([at], 100, count) == [at]

@@ -14,16 +14,21 @@ from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.custom_rollout import (
     AssistantMessage,
     ChatCompletion,
+    CompletionClient,
     CustomRollouts,
     Function,
     FunctionCall,
     RolloutScenarios,
+    TokenSegment,
+    _score,
     plain_message,
+    rollout_for,
     rows_of_segments,
 )
 from groupwise.agents.conversation.rollouts import ConversationLimits
-from groupwise.errors import ContractError
-from groupwise.language.engine import Engine, SamplingParams
+from groupwise.agents.environments.contract import Reply, ToolCall
+from groupwise.errors import ConfigError, ContractError
+from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import tiny_model
 from groupwise.training.estimators import scored_attempts
@@ -217,3 +222,149 @@ def test_messages_are_read_as_the_server_reads_them() -> None:
         plain_message({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "…"}}]})
     with pytest.raises(ContractError, match="a tool call cannot be read"):
         plain_message(AssistantMessage(None, [FunctionCall("c1", Function("find", "{order"))]))
+
+
+class Canned:
+    """Answers every call alike, and keeps what it was asked."""
+
+    def __init__(self, reply: Reply, end: str = "stop") -> None:
+        self.reply, self.end, self.asked = reply, end, []  # type: ignore[var-annotated]
+
+    async def complete(self, *asked: Any) -> Any:
+        self.asked.append(asked)
+        return self.reply, Sampled(np.arange(3), np.zeros(3), np.zeros(3), 0, self.end), 10  # type: ignore[arg-type]
+
+
+def create(who: Canned, **options: Any) -> ChatCompletion:
+    return asyncio.run(CompletionClient(who).create(messages=[], **options))
+
+
+@pytest.mark.parametrize(
+    ("reply", "end", "finish"),
+    [
+        (Reply("hi"), "stop", "stop"),
+        (Reply("hi"), "length", "length"),
+        (Reply("hi"), "context", "length"),
+        (Reply("@f", (ToolCall("c1", "f", {"a": 1}),)), "stop", "tool_calls"),
+        (Reply("@f", (ToolCall("c1", "f", {"a": 1}),)), "length", "length"),
+    ],
+)
+def test_an_answer_says_why_it_ended(reply: Reply, end: str, finish: str) -> None:
+    answer = create(Canned(reply, end))
+    (choice,) = answer.choices
+    assert choice.finish_reason == finish
+    assert choice.message.content == (None if reply.tool_calls else "hi")
+    calls = [FunctionCall("c1", Function("f", '{"a": 1}'))] if reply.tool_calls else None
+    assert choice.message.tool_calls == calls
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (10, 3, 13)
+    assert (answer.model, answer.object) == ("policy", "chat.completion")
+
+
+def test_answers_are_numbered_and_thoughts_apart() -> None:
+    client = CompletionClient(Canned(Reply("hi", reasoning="so")))
+
+    async def twice() -> list[ChatCompletion]:
+        return [await client.chat.completions.create(messages=[], model="mine") for _ in range(2)]
+
+    answers = asyncio.run(twice())
+    assert [(answer.id, answer.model) for answer in answers] == [("call-1", "mine"), ("call-2", "mine")]
+    said = answers[0].choices[0].message
+    assert said.model_dump() == {"role": "assistant", "content": "hi", "reasoning_content": "so"}
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({}, None),
+        ({"max_tokens": 5}, 5),
+        ({"max_completion_tokens": 6}, 6),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, 6),
+        ({"max_tokens": 5, "max_completion_tokens": 0}, 0),
+    ],
+)
+def test_the_newer_name_of_a_limit_goes_before_the_older(options: dict[str, int], most: int | None) -> None:
+    who = Canned(Reply("hi"))
+    create(who, tools=TOOLS, temperature=0.1, n=1, stream=False, **options)
+    assert who.asked == [([], TOOLS, most, {})]
+
+
+def test_options_of_the_template_are_passed_on_and_others_refused() -> None:
+    who = Canned(Reply("hi"))
+    create(who, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+    assert who.asked[0][3] == {"enable_thinking": False}
+    for options in ({"stream": True}, {"n": 2}, {"n": 0}):
+        with pytest.raises(ContractError, match="returns one complete answer per call"):
+            create(who, **options)
+    with pytest.raises(ContractError, match="does not accept 'logprobs' here"):
+        create(who, logprobs=True)
+    assert len(who.asked) == 1
+
+
+def test_a_segment_goes_on_with_its_own_messages_and_tools_when_it_is_free() -> None:
+    first, second, third = ({"role": "user", "content": text} for text in "abc")
+    segment = TokenSegment(0, "tools", [first, second])
+    assert segment.continues_in([first, second, third], "tools")
+    for messages in ([first, second], [first], [first, third, second], [second, first, third], []):
+        assert not segment.continues_in(messages, "tools")
+    assert not segment.continues_in([first, second, third], "others")
+    segment.busy = True
+    assert not segment.continues_in([first, second, third], "tools")
+    assert TokenSegment(0, "", [first, second], {0: "", 1: "so"}).messages == [
+        first, {**second, "reasoning_content": "so"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("outcome", [1, 0.5, True, np.float32(0.5), Score(0.5, {"a": 1.0}), -3])
+def test_a_finite_number_or_a_score_is_an_outcome(outcome: Any) -> None:
+    score = _score(outcome)
+    assert type(score.total) is float
+    assert score.total == (outcome.total if isinstance(outcome, Score) else outcome)
+    assert score.parts == (outcome.parts if isinstance(outcome, Score) else {})
+
+
+@pytest.mark.parametrize("outcome", [None, "1", float("nan"), float("inf"), [1.0], Score(float("nan"))])
+def test_anything_else_is_not(outcome: Any) -> None:
+    with pytest.raises(ContractError, match="the rollout returned"):
+        _score(outcome)
+
+
+def test_a_rollout_function_takes_a_client_and_a_task_and_trains_no_critic() -> None:
+    async def lonely(client: Any) -> float:
+        return 1.0
+
+    with pytest.raises(ContractError, match="is not a rollout"):
+        RolloutScenarios(lonely, [1])
+    scenarios = RolloutScenarios(agent, [1, 2])
+    assert scenarios.name == "agent"
+    assert RolloutScenarios(agent, [1, 2], name="mine").name == "mine"
+    assert rollout_for(scenarios) == (CustomRollouts, agent, rows_of_segments)
+    with pytest.raises(ConfigError, match="a critic cannot be trained on a rollout function"):
+        rollout_for(scenarios, critic=True)
+    with pytest.raises(ContractError, match="no environment to make"):
+        scenarios.make()
+
+
+def test_segments_become_rows_of_their_own() -> None:
+    """Two attempts: tokens 1 to 5 in segments of 2 and 3, and tokens 6 and 7 in one whose number is 2."""
+
+    def attempt(ids: list[int], segments: list[int], mask: list[bool]) -> Trajectory:
+        tokens = np.array(ids)
+        return Trajectory(
+            f"m{ids[0]}", "t", "g", obs=np.array(segments), actions=tokens, mask=np.array(mask),
+            behavior_logp=-tokens.astype(np.float32), versions=np.zeros(len(ids), np.int64),
+            rewards=np.zeros(len(ids)), end=End.FINISHED, terminated=True,
+        )  # fmt: skip
+
+    members = [
+        attempt([1, 2, 3, 4, 5], [0, 0, 1, 1, 1], [False, True, False, True, True]),
+        attempt([6, 7], [2, 2], [False, True]),
+    ]
+    rows = rows_of_segments(scored_attempts([ScoredGroup(_group(members), (Score(1.0), Score(0.0)))]))
+    assert rows.inputs["input_ids"].tolist() == [[1, 2, 0], [3, 4, 5], [6, 7, 0]]
+    assert rows.inputs["attention_mask"].tolist() == [[1, 1, 0], [1, 1, 1], [1, 1, 0]]
+    assert rows.mask.tolist() == [[False, True, False], [False, True, True], [False, True, False]]
+    assert torch.equal(rows.inputs["action_mask"], rows.mask)
+    assert rows.behavior_logp.tolist() == [[-1, -2, 0], [-3, -4, -5], [-6, -7, 0]]
+    assert rows.pick is not None
+    advantages = torch.tensor([[10.0, 20, 30, 40, 50], [60, 70, 0, 0, 0]])
+    assert rows.pick(advantages).tolist() == [[10, 20, 0], [30, 40, 50], [60, 70, 0]]

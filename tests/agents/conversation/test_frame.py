@@ -203,7 +203,10 @@ def conversations(draw: Any, family: Family) -> list[Message]:
 def render(name: str, messages: Sequence[Message], ask: bool = True) -> str:
     tokenizer = FRAMES[name].tokenizer
     text = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=ask, chat_template=FRAMES[name].for_tools
+        messages,
+        tokenize=False,
+        add_generation_prompt=ask,
+        chat_template="tool_use" if isinstance(tokenizer.chat_template, dict) else None,
     )
     return str(text)
 
@@ -218,7 +221,7 @@ def test_pieces_and_carried_turns_make_what_the_template_renders_of_the_whole(na
     def holds(said: list[Message], ended: bool) -> None:
         turns = [n for n, message in enumerate(said) if message["role"] == "assistant"]
         text = frame.tokenizer.decode(frame.opening(said[: turns[0]]))
-        if frame.for_tools:
+        if isinstance(family.template, dict):
             text = render(name, said[: turns[0]])  # words alone open in the template for words
         for turn, following in zip(turns, [*turns[1:], None], strict=True):
             whole = render(name, said[: turn + 1], ask=False)
@@ -258,9 +261,9 @@ def test_what_the_template_writes_of_calls_is_read_back(name: str) -> None:
         said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": calls}]
         whole = render(name, said, ask=False).removeprefix(render(name, said[:1]))
         reply = read_reply(whole.partition(family.end)[0], frame.form, 0)
-        assert [(call.name, call.arguments) for call in reply.calls] == [("find", one) for one in given]
+        assert [(call.name, call.arguments) for call in reply.tool_calls] == [("find", one) for one in given]
         assert not reply.broken
-        assert [call.id for call in reply.calls] == [call["id"] for call in calls]
+        assert [call.id for call in reply.tool_calls] == [call["id"] for call in calls]
 
     holds()
 

@@ -12,12 +12,23 @@ import pytest
 import torch
 
 from groupwise.agents.conversation.chat_format import Frame
-from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations
+from groupwise.agents.conversation.rollouts import (
+    ConversationLimits,
+    Conversations,
+    TokenTranscript,
+    as_text,
+    checked_messages,
+    conversation_tasks,
+    failure_of,
+    spoken_meta,
+)
 from groupwise.agents.environments.contract import Environment, Observation, Reply, Transition
-from groupwise.language.engine import Engine, SamplingParams
+from groupwise.errors import ContractError
+from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import tiny_model
-from groupwise.types import End, Task, Trajectory
+from groupwise.thoughts import REASONING
+from groupwise.types import End, Failure, Task, Trajectory
 
 TOOLS = tuple(
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"order": {}}}}}
@@ -231,3 +242,130 @@ def test_a_slow_environment_does_not_stall_the_others(parts: Any) -> None:
 
     groups = conversations(parts, Slow).collect(tasks(10))
     assert {member.end for group in groups for member in group.members} == {End.FINISHED}
+
+
+def spoken(*ids: int) -> Sampled:
+    logp = np.linspace(-1, -2, len(ids), dtype=np.float32)
+    return Sampled(np.array(ids), logp, np.full(len(ids), 7), 7, "stop")
+
+
+def test_a_transcript_marks_the_models_tokens_and_credits_the_last_of_them() -> None:
+    transcript = TokenTranscript()
+    transcript.listen([1, 2])
+    transcript.speak(spoken(3, 4))
+    transcript.earn(0.5)
+    transcript.listen([5])
+    transcript.earn(0.25)
+    transcript.speak(spoken(6))
+    transcript.listen([7, 8])
+    transcript.earn(1.0)
+    assert len(transcript) == 8
+    failure = Failure("environment", "raised", "no", "", "")
+    attempt = transcript.attempt(Task("t/4", None, 4), 2, End.TRUNCATED, failure, {"a": 1})
+    assert (attempt.id, attempt.task_id, attempt.group_id) == ("g4/m2", "t/4", "g4")
+    assert attempt.actions.tolist() == attempt.obs.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert attempt.mask.tolist() == [False, False, True, True, False, True, False, False]
+    assert attempt.behavior_logp.tolist() == [0, 0, -1, -2, 0, -1, 0, 0]
+    assert attempt.versions.tolist() == [0, 0, 7, 7, 0, 7, 0, 0]
+    assert attempt.rewards.tolist() == [0, 0, 0, 0.75, 0, 1, 0, 0]
+    assert (attempt.end, attempt.terminated, attempt.error, attempt.meta) == (End.TRUNCATED, True, failure, {"a": 1})
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_conversation_has_as_many_turns_as_it_may_and_ends_with_the_model(parts: Any, turns: int) -> None:
+    (group,) = conversations(parts, Endless, size=1, turns=turns).collect(tasks(1))
+    (attempt,) = group.members
+    assert attempt.end is End.TURN_LIMIT
+    assert attempt.meta["turns"] == turns == len(ends_of_turns(attempt))
+    assert attempt.mask[-1]
+    assert [m["role"] for m in attempt.meta["messages"][2:]] == ["assistant", "user"] * turns
+
+
+def test_no_more_conversations_are_in_flight_than_allowed(parts: Any) -> None:
+    most = now = 0
+
+    class Counted(Babble):
+        async def reset(self, task: Task) -> Observation:
+            nonlocal most, now
+            now += 1
+            most = max(most, now)
+            return await super().reset(task)
+
+        async def close(self) -> None:
+            nonlocal now
+            now -= 1
+
+    conversations(parts, Counted, size=3, in_flight=2).collect(tasks(3))
+    assert (most, now) == (2, 0)
+    assert ConversationLimits() == ConversationLimits(turns=20, in_flight=64, seconds=60.0)
+
+
+def test_every_turn_of_every_attempt_is_sampled_with_a_seed_of_its_own(parts: Any) -> None:
+    _, _, engine = parts
+    seeds: list[int] = []
+    submit = engine.submit
+
+    def recording(ids: Any, params: Any, seed: int, session: Any) -> Any:
+        seeds.append(seed)
+        return submit(ids, params, seed, session)
+
+    engine.submit = recording
+    try:
+        for seed in (0, 1):
+            made = conversations(parts, Endless, size=2, turns=2)
+            made.seed = seed
+            groups = made.collect(tasks(2))
+            assert [group.id for group in groups] == ["g0", "g1"]
+            assert [[m.id for m in group.members] for group in groups] == [["g0/m0", "g0/m1"], ["g1/m0", "g1/m1"]]
+    finally:
+        del engine.submit
+    assert len(seeds) == len(set(seeds)) == 16
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_messages_become_text_for_a_reader() -> None:
+    talk = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b", REASONING: "hm"}, {"role": "tool", "content": None},
+            {"role": "assistant", "content": "c", REASONING: "so"}]  # fmt: skip
+    assert spoken_meta(talk, 2) == {
+        "messages": tuple(talk), "prompt": "system: s\nuser: a", "reasoning": "hm\n\nso",
+        "content": "assistant: b\ntool: \nassistant: c", "text": "assistant: b\ntool: \nassistant: c",
+    }  # fmt: skip
+    assert spoken_meta(talk[:3], 2)["text"] == "b"
+    assert as_text([{"role": "user", "content": None}]) == ""
+    assert as_text([]) == ""
+
+
+@pytest.mark.parametrize("wrong", ["hi", b"hi", 7, {"role": "user"}, [{"role": "narrator"}], ["hi"], [{}]])
+def test_messages_of_an_environment_are_checked(wrong: Any) -> None:
+    sound = ({"role": "user", "content": "hi"}, {"role": "tool"})
+    assert checked_messages(sound) is sound
+    with pytest.raises(ContractError, match="of the environment is|environment's messages are"):
+        checked_messages(wrong)
+
+
+def test_a_failure_tells_whose_fault_it_is() -> None:
+    own = failure_of(ContractError("no", hint="Do."))
+    assert (own.where, own.code, own.message, own.hint) == ("environment", "contract", "no", "Do.")
+    other = failure_of(KeyError("x" * 3000))
+    assert (other.where, other.code, len(other.message)) == ("environment", "raised", 2000)
+    assert other.message.startswith("the environment raised KeyError: 'xxx")
+
+
+def test_tasks_are_the_training_scenarios_by_number() -> None:
+    class Numbers:
+        name = "numbers"
+
+        def training(self, seed: int, number: int) -> Any:
+            if number == 9:
+                raise IndexError("too many")
+            if number == 8:
+                raise ContractError("own words")
+            return (seed, number)
+
+    make = conversation_tasks(Numbers(), 5)  # type: ignore[arg-type]
+    assert make(3) == Task("numbers/3", (5, 3), 3)
+    with pytest.raises(ContractError, match=r"training\(5, 9\) of 'numbers' raised IndexError: too many"):
+        make(9)
+    with pytest.raises(ContractError, match="^own words"):
+        make(8)

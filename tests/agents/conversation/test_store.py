@@ -135,3 +135,38 @@ def test_a_transaction_that_fails_writes_nothing(store: ConversationStore) -> No
         store.save(said(begun, HELLO, {"role": "user", "content": object()}))
     assert store.load("a") == begun
     assert store.save(said(begun, HELLO)).messages == (HELLO,)
+
+
+def test_stored_fields_are_those_that_change_and_the_rest_stays(store: ConversationStore) -> None:
+    begun = store.create(ConversationContext("a", "ann", seed=7, version=9, created=1.0, updated=2.0))
+    assert (begun.version, begun.created) == (1, begun.updated)
+    assert begun.created > 2.0
+    changed = replace(
+        begun, strategy="sales", state={"n": 1}, draws=3, ids=(2**31 - 1, 0), heard=1, ended=False, frame="f"
+    )
+    saved = store.save(replace(said(changed, HELLO), user_id="bob", seed=8, created=5.0))
+    again = store.load("a")
+    assert (again.user_id, again.seed, again.created) == ("ann", 7, begun.created)
+    assert again == replace(saved, user_id="ann", seed=7, created=begun.created)
+    assert again.updated >= begun.updated
+    assert store.save(replace(again, ended=True, strategy=None, ids=())).version == 3
+    assert (store.load("a").ended, store.load("a").strategy, store.load("a").ids) == (True, None, ())
+
+
+def test_turns_count_users_messages_and_unanswered_are_those_since_the_model_spoke() -> None:
+    context = ConversationContext("a", "ann", messages=(HELLO, CALL, HELLO, HELLO), heard=2)
+    assert context.turns == 3
+    assert context.unanswered == (HELLO, HELLO)
+    assert ConversationContext("a", "ann").turns == 0
+
+
+def test_messages_keep_their_order_and_stored_ones_never_change(store: ConversationStore) -> None:
+    many = tuple({"role": "user", "content": str(n)} for n in range(12))
+    begun = store.create(ConversationContext("a", "ann", messages=many[:3]))
+    store.create(ConversationContext("b", "ann", messages=many[:1]))
+    saved = store.save(replace(begun, messages=({"role": "user", "content": "other"}, *many[1:])))
+    assert store.load("a").messages == many
+    store.save(replace(saved, messages=(*many, HELLO)))
+    assert store.load("a").messages == (*many, HELLO)
+    assert store.load("b").messages == many[:1]
+    assert store.of_user("nobody") == []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import tokenizers
 import transformers
 
-from groupwise.agents.conversation.chat_format import TextStream
+from groupwise.agents.conversation.chat_format import Frame
+from groupwise.agents.conversation.streaming import SpeechStream, TextStream, ThoughtPiece, Utterance
+from groupwise.language.engine import Sampled, SamplingParams
 from groupwise.language.tiny import character_tokenizer
 
 CHARACTERS = character_tokenizer()
@@ -85,7 +88,87 @@ def test_no_part_of_a_stop_string_is_ever_shown(text: str, stop: tuple[str, ...]
     ],
 )
 def test_from_a_mark_on_text_is_held_back_to_the_end(text: str, held: tuple[str, ...], shown: str) -> None:
-    stream = TextStream(CHARACTERS, held=held)
-    given = [stream.feed(token) for token in CHARACTERS.encode(text, add_special_tokens=False)]
-    assert "".join(given) == shown
-    assert shown + stream.finish() == text == stream.text
+    stream = SpeechStream(CHARACTERS, (), held=held)
+    given = [piece for token in CHARACTERS.encode(text, add_special_tokens=False) for piece in stream.feed(token)]
+    assert "".join(given).rstrip() == shown.rstrip()
+    assert "".join([*given, *stream.finish()]) == text == stream.said.content
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("<think>a b</think>\n\n14 ok", [ThoughtPiece("a b"), "14 ok"]),
+        ("\n<think>\na\n</think>14", [ThoughtPiece("a"), "14"]),
+        ("a < b", ["a < b"]),
+        ("<thin", ["<thin"]),
+        ("<think>a", [ThoughtPiece("a")]),
+        ("<think>@f {}</think>ok\n@f {}", [ThoughtPiece("@f {}"), "ok"]),
+        ("use `<think>` so", ["use `<think>` so"]),
+        ("so</think>14", [ThoughtPiece("so"), "so14"]),
+    ],
+)
+def test_thoughts_are_streamed_apart_from_words(text: str, pieces: list[Any]) -> None:
+    stream = SpeechStream(CHARACTERS, (), held=("\n@",))
+    given = [piece for token in CHARACTERS.encode(text, add_special_tokens=False) for piece in stream.feed(token)]
+    given += [] if "@f" in text else stream.finish()
+    thought = "".join(piece.text for piece in given if isinstance(piece, ThoughtPiece))
+    words = "".join(piece for piece in given if isinstance(piece, str))
+    assert [*([ThoughtPiece(thought)] if thought else []), *([words] if words else [])] == pieces
+
+
+def test_a_thought_that_the_prompt_opened_is_streamed_as_one() -> None:
+    prompt = CHARACTERS.encode("<|assistant|><think>\n", add_special_tokens=False)
+    stream = SpeechStream(CHARACTERS, prompt)
+    given = [
+        piece for token in CHARACTERS.encode("a</think>b", add_special_tokens=False) for piece in stream.feed(token)
+    ]
+    assert given == [ThoughtPiece("a"), "b"]
+
+
+def test_marks_that_are_special_tokens_still_split() -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
+    tokenizer.chat_template = "[THINK][/THINK]"
+    stream = SpeechStream(tokenizer, ())
+    text = "[THINK]a[/THINK]b<|end|>"
+    given = [piece for token in tokenizer.encode(text, add_special_tokens=False) for piece in stream.feed(token)]
+    assert given == [ThoughtPiece("a"), "b"]
+
+
+@pytest.mark.parametrize("heard", [0, 1, 3])
+def test_only_the_tokens_that_were_heard_count(heard: int) -> None:
+    """The engine may be ahead when an answer is stopped."""
+    said = Utterance(None, Frame(CHARACTERS), (), SamplingParams(), 0)  # type: ignore[arg-type]
+    ids = CHARACTERS.encode("abc", add_special_tokens=False)
+    for token in ids[:heard]:
+        said.stream.feed(token)
+    sampled = Sampled(np.array(ids), np.arange(3, dtype=np.float32), np.array([4, 5, 6]), 4, "stop")
+    kept = said._heard(sampled)
+    assert kept.ids.tolist() == ids[:heard]
+    assert kept.logp.tolist() == [0, 1, 2][:heard]
+    assert kept.versions.tolist() == [4, 5, 6][:heard]
+    assert kept.end == ("stop" if heard == 3 else "cancelled")
+
+
+def test_a_stream_gives_every_letter_once_and_counts_hidden_tokens_too() -> None:
+    stream = TextStream(CHARACTERS, ("END",))
+    given = [stream.feed(token) for token in CHARACTERS.encode("aE<pad>Nb", add_special_tokens=False)]
+    assert given == ["a", "", "", "", "ENb"]
+    assert (stream.tokens, stream.text, stream.finish()) == (5, "aENb", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("a b ", ["a", " b"]),
+        ("x\n@", ["x"]),
+        ("@f", []),
+        ("x @", ["x", " @"]),
+        ("<think>a</think> b", [ThoughtPiece("a"), "b"]),
+    ],
+)
+def test_pieces_come_as_soon_as_they_are_certain_and_no_sooner(text: str, pieces: list[Any]) -> None:
+    """Spaces wait for what follows them, and a newline for what may be a call."""
+    stream = SpeechStream(CHARACTERS, (), held=("\n@",))
+    tokens = CHARACTERS.encode(text, add_special_tokens=False)
+    assert [piece for token in tokens for piece in stream.feed(token)] == pieces

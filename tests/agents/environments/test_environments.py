@@ -58,6 +58,20 @@ def test_a_scripted_user_says_its_lines_and_leaves() -> None:
     assert (last.end, last.reward) == (End.FINISHED, 0.0)
 
 
+def test_a_truncated_reply_is_answered_but_satisfies_nobody() -> None:
+    async def hold(max_turns: int) -> list[Transition]:
+        one = ConversationEnvironment([REFUND], max_turns)
+        await one.reset(Task("test/0", REFUND))
+        return [await one.step(Reply(text, cut=True)) for text in ("What is", "What is it?", "The refund is on its")]
+
+    first, second, last = asyncio.run(hold(6))
+    assert first.messages[0]["content"] == "Please go on."
+    assert first.end is None
+    assert second.messages[0]["content"] == "It is about refund: Order delayed."
+    assert (last.end, last.reward, last.parts) == (End.TRUNCATED, 0.0, {"satisfied": 0.0})
+    assert [step.end for step in asyncio.run(hold(2))[:2]] == [None, End.TRUNCATED], "the turn limit counts too"
+
+
 def test_rules_have_a_state() -> None:
     rules = [
         {"pattern": "number", "reply": "It is {order}.", "then": "told"},

@@ -244,7 +244,7 @@ def test_too_many_calls_in_one_turn_are_cut_and_said() -> None:
 def test_malformed_calls_are_answered_in_their_place() -> None:
     form = next(form for form in FORMATS if form.name == "lines")
     reply = read_reply('@add {"a": 1, "b": 1}\n@add {"a": 1,\n@add {"a": 2, "b": 2}', form, turn=0)
-    results = asyncio.run(Toolbox(ALL).run(reply.calls, reply.broken))
+    results = asyncio.run(Toolbox(ALL).run(reply.tool_calls, reply.broken))
     assert [r.outcome for r in results] == ["ok", "malformed", "ok"]
     assert results[1].content.startswith("error: the call is not valid JSON")
     assert results[1].content.endswith("""in 'add {"a": 1,'""")

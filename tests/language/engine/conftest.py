@@ -32,6 +32,11 @@ MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
+    # A norm's epsilon that matters, biases everywhere, and keys that all heads share.
+    "llama-biases": (
+        "LlamaConfig",
+        {"attention_bias": True, "mlp_bias": True, "rms_norm_eps": 0.3, "num_key_value_heads": 1},
+    ),
     "llama-scaled-rope": ("LlamaConfig", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
     "mistral": ("MistralConfig", {"sliding_window": 10}),
     "qwen2": ("Qwen2Config", {}),
@@ -39,10 +44,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", {"head_dim": 16}),
     "gemma": ("GemmaConfig", {"head_dim": 16}),
     "gemma2": ("Gemma2Config", {**GEMMA, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+    "gemma2-last-cap": ("Gemma2Config", {**GEMMA, "attn_logit_softcapping": None, "final_logit_softcapping": 3.0}),
     "gemma3": ("Gemma3TextConfig", {**GEMMA, "layer_types": MIXED}),
     "phi3": ("Phi3Config", {"sliding_window": 11}),
     "phi3-partial-rope": ("Phi3Config", {"rope_parameters": PARTIAL}),
-    "phi": ("PhiConfig", {}),
+    "phi": ("PhiConfig", {"layer_norm_eps": 0.3}),
     "phi-qk-norm": ("PhiConfig", {"qk_layernorm": True}),
     "gpt2": ("GPT2Config", {}),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import torch
 
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import engine as engine_module
 
 from .conftest import VOCABULARY, make_model
 from .test_families import logp_error
+from .test_model_batcher import own_model
 
 LONG = np.random.default_rng(5).integers(0, VOCABULARY, 40).tolist()
 PROMPT = LONG[:12]
@@ -230,6 +233,46 @@ def test_running_requests_go_on_with_new_weights() -> None:
         assert logp_error(new, LONG[: 10 + i] + result.ids[:made].tolist(), rest) < 1e-4
 
 
+def test_versions_move_with_their_request() -> None:
+    """The first row ends, and the second, which began under newer weights, takes its place."""
+    model = make_model("llama")
+    engine = Engine(model, eos=())
+    engine.load(model, 5)
+    short = engine.submit(PROMPT, SamplingParams(max_new_tokens=6), 0)
+    engine.step()
+    engine.load(model, 6)
+    late = engine.submit(LONG, SamplingParams(max_new_tokens=9), 1)
+    for _ in range(5):
+        engine.step()
+    engine.load(model, 9)
+    engine.run_until_idle()
+    assert short.result().versions.tolist() == [5, 5, 6, 6, 6, 6]
+    assert late.result().versions.tolist() == [6] * 6 + [9] * 3
+    assert (short.result().version, late.result().version) == (5, 6)
+    waiting = engine.submit(PROMPT, SamplingParams(), 0)
+    engine.cancel(waiting)
+    engine.run_until_idle()
+    assert (waiting.result().version, waiting.result().end) == (9, "cancelled")
+
+
+@pytest.mark.parametrize("family", ["llama", "experts"])
+def test_members_that_waited_while_weights_changed_use_the_new_ones(family: str) -> None:
+    """What was read of their common prompt is of the old weights; in a change without notice, too."""
+    for announced in (True, False):
+        model = make_model(family) if family == "llama" else own_model(family)
+        engine, params = Engine(model, eos=(), slots=1), SamplingParams(max_new_tokens=3)
+        futures = [engine.submit(PROMPT, params, seed) for seed in range(3)]
+        while not futures[0].done():
+            engine.step()
+        scale_norms_and_projections(model)
+        if announced:
+            engine.load(model, 1)
+        engine.run_until_idle()
+        for future in futures[1:]:
+            assert logp_error(model, PROMPT, future.result()) < 1e-4
+            assert future.result().version == int(announced)
+
+
 def test_weights_that_change_under_a_running_request_are_noticed() -> None:
     model = make_model("llama")
     engine = Engine(model, eos=())
@@ -251,7 +294,24 @@ def test_another_module_can_be_loaded_and_a_misfit_is_refused() -> None:
     assert logp_error(other, PROMPT, engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=5))[0]) < 1e-4
     with pytest.raises(ContractError, match="cannot load qwen3"):
         engine.load(make_model("qwen3"), 4)
+    with pytest.raises(ContractError, match="cannot load an unknown model family"):
+        engine.load(own_model("experts"), 4)
+    with pytest.raises(ContractError, match="this engine was built for llama .*'layers': 3.* cannot load llama .*2"):
+        engine.load(make_model("llama", num_hidden_layers=2), 4)
     assert engine.version == 3
+    assert engine.model is other, "the model it had is the one that later weights are copied into"
+    third = make_model("llama", seed=3)
+    engine.load(third.state_dict(), 4)
+    assert logp_error(third, PROMPT, engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=5))[0]) < 1e-4
+
+
+def test_another_module_brings_its_own_rotary_table() -> None:
+    """The same sizes, other angles."""
+    engine = Engine(make_model("llama"), eos=())
+    engine.generate([(LONG, 0)], SamplingParams(max_new_tokens=3))
+    other = make_model("llama-scaled-rope", tie_word_embeddings=False)
+    engine.load(other, 1)
+    assert logp_error(other, LONG, engine.generate([(LONG, 0)], SamplingParams(max_new_tokens=9))[0]) < 1e-4
 
 
 def test_the_end_says_why(model: Any) -> None:
@@ -267,12 +327,72 @@ def test_the_end_says_why(model: Any) -> None:
     same(eos, stopped)
 
 
+@pytest.mark.parametrize(("new", "room", "full"), [(5, 9, "length"), (9, 5, "context")])
+def test_a_stop_at_the_last_token_is_a_stop(model: Any, tokenizer: Any, new: int, room: int, full: str) -> None:
+    engine, params = Engine(model, tokenizer, eos=(), max_length=len(PROMPT) + room), {"max_new_tokens": new}
+    free = engine.generate([(PROMPT, 2)], SamplingParams(**params))[0]
+    assert (free.end, len(free)) == (full, 5)
+    last = int(free.ids[-1])
+    assert last not in free.ids[:-1]
+    for stop in ({"stop_token_ids": (last,)}, {"stop": (tokenizer.decode(free.ids[-2:]),)}):
+        stopped = engine.generate([(PROMPT, 2)], SamplingParams(**params, **stop))[0]  # type: ignore[arg-type]
+        assert (stopped.end, stopped.ids.tolist()) == ("stop", free.ids.tolist())
+    first = int(free.ids[0])
+    once = engine.generate([(PROMPT, 2)], SamplingParams(**params, stop_token_ids=(first,)))[0]
+    assert (once.end, once.ids.tolist()) == ("stop", [first])
+
+
+def test_a_prompt_may_leave_room_for_one_token(model: Any) -> None:
+    engine = Engine(model, eos=(), max_length=len(PROMPT) + 1)
+    for new, end in ((1, "length"), (2, "context")):
+        result = engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=new))[0]
+        assert (len(result), result.end) == (1, end)
+
+
+def test_every_request_has_stop_tokens_of_its_own(model: Any) -> None:
+    """More sets of them than are kept, one after the other and beside a request that runs all the while."""
+    engine = Engine(model, eos=(), slots=2)
+    free = Engine(model, eos=()).generate([(PROMPT, 1)], SamplingParams(max_new_tokens=220))[0].ids.tolist()
+    late = max(free, key=free.index)
+    assert free.index(late) > VOCABULARY + 1
+    for beside in (False, True):
+        if beside:
+            long = engine.submit(PROMPT, SamplingParams(max_new_tokens=220, stop_token_ids=(late,)), 1)
+        for token in (*range(VOCABULARY), free[0]):
+            params = SamplingParams(max_new_tokens=1, stop_token_ids=(token, VOCABULARY, 10 * VOCABULARY))
+            future = engine.submit(PROMPT, params, 1)
+            engine.step()
+            assert future.result().end == ("stop" if token == free[0] else "length")
+    assert not long.done()
+    engine.run_until_idle()
+    assert (long.result().end, long.result().ids.tolist()) == ("stop", free[: free.index(late) + 1])
+
+
 def test_the_models_end_of_text_token_ends_a_request() -> None:
     model = make_model("llama")
     model.generation_config.eos_token_id = [5, 6]
     ends = Engine(model).generate([(PROMPT, s) for s in range(20)], SamplingParams(max_new_tokens=60))
     assert {int(r.ids[-1]) for r in ends if r.end == "stop"} == {5, 6}
     assert all(not {5, 6} & set(r.ids[:-1].tolist()) for r in ends)
+
+
+def test_the_tokens_of_an_answer_are_drawn_independently() -> None:
+    """All tokens are equally likely to this model, so only the random numbers choose."""
+    model = make_model("llama")
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    results = Engine(model, eos=()).generate([(PROMPT, seed) for seed in range(4)], SamplingParams(max_new_tokens=60))
+    assert all(len(set(result.ids.tolist())) > 30 for result in results)
+    assert len({token for result in results for token in result.ids.tolist()}) > VOCABULARY * 0.8
+
+
+def test_the_tokenizers_end_token_ends_a_request_beside_the_models() -> None:
+    """Chat models often name <|endoftext|> in their configuration and end turns with <|im_end|>."""
+    model = make_model("llama")
+    model.generation_config.eos_token_id = 5
+    engine = Engine(model, SimpleNamespace(eos_token_id=6))
+    ends = engine.generate([(PROMPT, s) for s in range(20)], SamplingParams(max_new_tokens=60))
+    assert {int(r.ids[-1]) for r in ends if r.end == "stop"} == {5, 6}
 
 
 def test_long_results_and_caches_grow_as_needed(model: Any) -> None:
@@ -336,6 +456,88 @@ def test_impossible_engines_are_refused(model: Any) -> None:
         Engine(model, max_length=1000)
     with pytest.raises(ContractError, match="need a tokenizer"):
         Engine(model).submit(PROMPT, SamplingParams(stop=("x",)), 0)
+
+
+@pytest.mark.parametrize(
+    ("of_model", "of_tokenizer", "given", "ends", "expected"),
+    [
+        (None, None, None, (), set()),
+        (5, None, None, (), {5}),
+        (0, 0, None, (), {0}),
+        ([5, 0], 6, None, (7,), {5, 0, 6, 7}),
+        ((5, 8), None, None, (), {5, 8}),
+        (5, 6, (), (), set()),
+        (5, 6, (), (7, 8), {7, 8}),
+        (5, 6, (9,), (7,), {9, 7}),
+        (None, 6, None, (), {6}),
+    ],
+)
+def test_what_ends_every_request(
+    of_model: Any, of_tokenizer: int | None, given: tuple[int, ...] | None, ends: tuple[int, ...], expected: set[int]
+) -> None:
+    model = make_model("llama")
+    model.generation_config.eos_token_id = of_model
+    engine = Engine(model, SimpleNamespace(eos_token_id=of_tokenizer), eos=given, ends=ends)
+    assert engine._inside.eos == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_are_copied_up_to_a_size_unless_told(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine_module.COPY_BYTES == 2 * 1024**3
+    model = make_model("llama").to(dtype)
+    size = sum(parameter.numel() for parameter in model.parameters()) * (4 if dtype == torch.float32 else 2)
+    for limit, copied in ((size - 1, False), (size, True), (size + 1, True)):
+        monkeypatch.setattr(engine_module, "COPY_BYTES", limit)
+        inside: list[Any] = [Engine(model, copy_weights=wanted)._inside for wanted in (None, True, False)]
+        assert [batcher.copy for batcher in inside] == [copied, True, False]
+
+
+@pytest.mark.parametrize("family", ["llama", "experts"])
+def test_a_row_that_is_not_finite_fails_alone(family: str) -> None:
+    """A token whose embedding is NaN: the requests that read it fail, those beside and after them do not."""
+    model = make_model("llama") if family == "llama" else own_model(family)
+    params, poison = SamplingParams(max_new_tokens=6), 3
+    with torch.no_grad():
+        model.get_input_embeddings().weight[poison] = float("nan")
+        model.lm_head.weight[poison] = 0.0
+    clean = [token for token in LONG if token != poison]
+    asked = [clean[:9], [*clean[:20], poison], clean[:5], [poison], clean[:12]]
+    engine = Engine(model, eos=(), slots=4)
+    seen: list[int] = []
+    futures = [engine.submit(ids, params, 1, on_token=lambda t, _: seen.append(t)) for ids in asked for _ in range(2)]
+    engine.run_until_idle()
+    for i, future in enumerate(futures):
+        if poison in asked[i // 2]:
+            with pytest.raises(ContractError, match=r"not finite \(weights of version 0\)"):
+                future.result()
+        elif poison not in future.result().ids:
+            assert len(future.result()) == 6
+            assert logp_error(model, asked[i // 2], future.result()) < 1e-4
+    assert seen, "only finite tokens are passed on"
+
+
+@pytest.mark.parametrize("family", ["llama", "experts"])
+def test_a_step_that_breaks_keeps_what_had_ended_and_leaves_nothing_behind(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model("llama") if family == "llama" else own_model(family)
+    engine, params = Engine(model, eos=(), slots=3), SamplingParams(max_new_tokens=4)
+    engine.submit(PROMPT, params, 0, session="talk")
+    engine.run_until_idle()
+    lengths = (9, 1, 9, 9, 9)
+    futures = [engine.submit(PROMPT, SamplingParams(max_new_tokens=n), seed) for seed, n in enumerate(lengths)]
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._inside, "_next_logits", lambda: 1 / 0)
+        assert engine.step()
+    # The second had its only token before the step broke; the others, running or waiting, fail.
+    assert (len(futures[1].result()), futures[1].result().end) == (1, "length")
+    assert [type(f.exception()) for i, f in enumerate(futures) if i != 1] == [ZeroDivisionError] * 4
+    assert not engine.step()
+    before = engine.tokens_read
+    again = engine.submit([*PROMPT, 1], params, 5, session="talk")
+    engine.run_until_idle()
+    assert engine.tokens_read - before == len(PROMPT) + 1
+    same(again.result(), Engine(model, eos=()).generate([([*PROMPT, 1], 5)], params)[0])
 
 
 def test_diverged_weights_are_reported_and_leave_no_trace() -> None:

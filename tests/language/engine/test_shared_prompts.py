@@ -98,3 +98,70 @@ def test_long_spans_are_multiplied_in_parts_that_make_the_whole(heads: int, n: i
     assert scores_of(q, keys, out, first) is out
     assert np.isnan(out[..., :first]).all(), "what lies before is somebody else's"
     np.testing.assert_allclose(out[..., first:], (q @ keys.swapaxes(2, 3))[..., first:], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("members", "in_turn"),
+    [([0, 0, 1, 1], True), ([0, 0, 0], True), ([0, 1, 0, 1], False), ([0, 0, 1], False), ([1, 1, 0, 0], True)],
+)
+def test_scores_and_mixtures_are_those_of_whole_rows(members: list[int], in_turn: bool) -> None:
+    """Products by hand, of rows whose groups follow each other and of others; the next member is noticed too."""
+    heads, n, size, span, rng = 2, 3, 4, 20, np.random.default_rng(len(members))
+    rows = len(members)
+    prompts = rng.normal(size=(2, 2, 2, heads, span, size)).astype(np.float32)  # of each layer, part and prompt
+    cache = Cache(2, heads, size, rows=rows, length=32, like=torch.zeros(1))
+    cache.ensure(rows, 32)
+    whole = rng.normal(size=(2, 2, rows, heads, span, size)).astype(np.float32)
+    for row, member in enumerate(members):
+        length = len(PROMPTS[member])
+        whole[:, :, row, :, :length] = prompts[:, :, member, :, :length]
+    cache.store[:, :, :, :, :span] = torch.from_numpy(whole)
+    keys = [PROMPTS[member].tobytes() for member in members]
+    shared = find_shared_prompts(keys, cache.store, None)
+    assert shared is not None
+    assert shared.in_turn is in_turn
+    assert shared.length == min(len(PROMPTS[member]) for member in members)
+    q = rng.normal(size=(rows, heads, n, size)).astype(np.float32)
+    weights = rng.random((rows, heads, n, span)).astype(np.float32)
+    for layer in range(2):
+        scores = shared.scores(layer, q, whole[layer, 0])
+        np.testing.assert_allclose(scores, q @ whole[layer, 0].swapaxes(2, 3), rtol=1e-4, atol=1e-5)
+        mixed = shared.mixed(layer, weights, whole[layer, 1])
+        np.testing.assert_allclose(mixed, weights @ whole[layer, 1], rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_known_of_other_prompts_is_not_used() -> None:
+    """As many groups as before, one of them another; and the same ones in another order."""
+    cache = Cache(1, 1, 2, rows=6, length=32, like=torch.zeros(1))
+    cache.ensure(6, 32)
+    cache.store.normal_(generator=torch.Generator().manual_seed(0))
+
+    def shared(members: list[int], known: SharedPromptCache | None = None) -> SharedPromptCache:
+        result = find_shared_prompts([PROMPTS[member].tobytes() for member in members], cache.store, known)
+        assert result is not None
+        return result
+
+    first = shared([0, 0, 1, 1])
+    np.testing.assert_array_equal(first.store, cache.store[:, :, [0, 2], :, :12].numpy())
+    other = shared([0, 0, 2, 2], first)
+    assert other.keys == (PROMPTS[0].tobytes(), PROMPTS[2].tobytes())
+    assert other.store is not first.store
+    turned = shared([1, 1, 1, 0], first)
+    assert turned.store is first.store
+    assert (turned.keys, turned.in_turn) == (first.keys, False)
+    assert turned.taking[:, 0].tolist() == [[3, 3, 3], [0, 1, 2]]
+    assert turned.giving[1:, 0].tolist() == [4, 5, 2]
+
+
+def test_sharing_begins_where_it_pays_and_ends_where_padding_costs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(2, 2, 4, rows=8, length=32, like=torch.zeros(1))
+    cache.ensure(8, 32)
+    spared = 5 * 12 * 2 * 4 * 2 * 4  # rows without their own copy, positions, heads, sizes, keys and values, bytes
+    for least, pays in ((spared - 1, True), (spared, True), (spared + 1, False)):
+        monkeypatch.setattr(shared_prompts, "LEAST_BYTES", least)
+        assert (found(cache) is not None) is pays
+    monkeypatch.setattr(shared_prompts, "LEAST_BYTES", 1)
+    for most, pays in ((9 / 8 - 0.01, False), (9 / 8, True)):  # 3 groups of up to 3 are 9 places for 8 rows
+        monkeypatch.setattr(shared_prompts, "MOST_PADDING", most)
+        assert (found(cache) is not None) is pays
+    assert find_shared_prompts([PROMPTS[0].tobytes()], cache.store, None) is None

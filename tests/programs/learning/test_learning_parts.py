@@ -23,7 +23,7 @@ from groupwise.programs.learning.rollout import ProblemCurriculum, ProgramJudge,
 from groupwise.programs.problems import OFFLINE, generate
 from groupwise.programs.search.program_search import Uniform, explore
 from groupwise.training.token_attempts import imitation
-from groupwise.types import Batch, Group, Score, ScoredGroup, Task
+from groupwise.types import SEARCHED, Batch, Group, Score, ScoredGroup, Task
 
 TOKENIZER = code_tokenizer()
 KINDS = list(itertools.product(OFFLINE, (1, 2, 3)))
@@ -99,7 +99,7 @@ def _logp(policy: LanguagePolicy, before: Sequence[int], own: Sequence[int]) -> 
 def searched() -> ScoredGroup:
     problem = generate("word_problems", 3, "train", 1)
     tree = explore(problem, Uniform(), 12, seed=1)
-    return searched_group(Task("word_problems 1/0", problem, 0), tree, TOKENIZER, 512, 3, placebo=False)
+    return searched_group(Task("word_problems 1/0", problem, 0), tree, TOKENIZER, 512, placebo=False)
 
 
 def test_what_a_search_found_carries_the_trees_own_probability(searched: ScoredGroup) -> None:
@@ -108,7 +108,7 @@ def test_what_a_search_found_carries_the_trees_own_probability(searched: ScoredG
     for member, record in zip(searched.group.members, tree.records, strict=True):
         assert float(member.behavior_logp[member.mask].sum()) == pytest.approx(record.log_prob, abs=1e-5)
         assert TOKENIZER.decode(member.actions[member.mask], skip_special_tokens=True) == member.meta["text"]
-        assert set(member.versions) == {3}
+        assert set(member.versions) == {SEARCHED}
 
 
 def test_only_programs_that_solved_something_are_kept_once_each(searched: ScoredGroup) -> None:

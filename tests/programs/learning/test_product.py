@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,3 +138,21 @@ def test_what_no_run_can_be_made_of_is_refused(
 @pytest.mark.parametrize("name", ["code.toml", "code_qwen.toml"])
 def test_the_examples_are_settings_of_this_product(name: str) -> None:
     check(load_config(EXAMPLES / name))
+
+
+def test_the_example_for_a_real_model_runs_with_its_kl_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On random weights in the shape of Qwen3: LoRA, a reference, GRPO, search and imitation, in a chat format."""
+    monkeypatch.syspath_prepend(str(EXAMPLES.parent / "benchmarks"))
+    benchmark = importlib.import_module("code_qwen")
+    options = argparse.Namespace(device="cpu", shape=benchmark.small_shape(1, 16), small=True, scale_steps=2, set=[
+        "rollout.num_generations=2", "rollout.tasks_per_step=1", "sampling.max_new_tokens=4",
+        "task.options.search_problems=2", "task.options.first_search=1", "task.options.imitate_rows=2",
+        "optim.per_device_train_batch_size=4", "optim.gradient_accumulation_steps=1",
+    ])  # fmt: skip
+    found = benchmark.scale(options, tmp_path)
+    first, second = found["claims"]["scale_kl"]
+    assert first == pytest.approx(0, abs=1e-6), "the adapter begins as no change"
+    assert second > 1e-9
+    settings = load_config(EXAMPLES / "code_qwen.toml")
+    assert settings.loss.beta > 0
+    assert [step["metrics"]["optim/kl_coef"] for step in found["steps"]] == [settings.loss.beta] * 2

@@ -45,11 +45,12 @@ def server() -> Iterator[Any]:
 
 @pytest.fixture
 def judge(server: Any) -> Iterator[Callable[..., RulerRewardFunction]]:
-    """Makes judges that ask the scripted server, and do not wait long."""
+    """Makes judges that ask the scripted server, do not wait long, and fall back unless told otherwise."""
     made: list[RulerRewardFunction] = []
 
     def make(**settings: Any) -> RulerRewardFunction:
         quick = {"base_url": server.url, "model": "openai/gpt-4", "timeout": 10.0, "pause": 0.01, "api_key": "k"}
+        quick["fallback_enabled"] = True
         made.append(RulerRewardFunction(**{**quick, **settings}))
         return made[-1]
 

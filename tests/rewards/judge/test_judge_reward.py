@@ -99,6 +99,22 @@ def test_equal_attempts_are_shown_once_and_score_the_same(judge: Make, server: A
     assert len(scripted.shown(server.asked[0])) == 2
 
 
+def test_thoughts_are_never_shown_and_one_without_an_answer_is_worth_nothing(
+    judge: Make, server: Any, scripted: ModuleType
+) -> None:
+    def mark(handler: Any, body: Any) -> None:
+        found = [(name, re.findall(r"worth (\d)", text)) for name, text in scripted.shown(body)]
+        handler.say(json.dumps({"scores": [{"id": n, "reason": "", "good": float((w or [0])[-1])} for n, w in found]}))
+
+    server.always = mark
+    texts = ["<think>\nworth 0?\n</think>\n\nworth 1", "<think>\nIt is worth 1", "worth 1", "worth 0"]
+    said = [({"role": "user", "content": "?"}, {"role": "assistant", "content": text}) for text in texts]
+    members = tuple(scripted.attempt("", n, messages=turns) for n, turns in enumerate(said))
+    rubric = Rubric("plain", (Criterion("good", "Is it good?"),))
+    assert totals(judge(rubric=rubric), Group("g", Task("t"), members)) == [1, 0, 1, 0]
+    assert "think" not in json.dumps([text for body in server.asked for _, text in scripted.shown(body)])
+
+
 def test_an_attempt_that_stops_where_another_goes_on_keeps_a_turn_of_its_own(
     judge: Make, server: Any, scripted: ModuleType
 ) -> None:

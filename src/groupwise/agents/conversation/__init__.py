@@ -3,6 +3,8 @@
 Training walks down this list; open `chat_format` first:
 
     chat_format        messages → tokens in the model's chat format, and sampled tokens → text
+    chat_template      what the model's template does, found by letting it render; message_shape: what it wants to read
+    streaming          the same while the tokens are being sampled
     call_formats       tool calls in a model's text, for each family of models
     prompts            a problem with one answer as prompt tokens
     rollouts           groups of conversations with an environment, as trajectories

@@ -11,6 +11,7 @@ from typing import Self, TypeAlias
 
 from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
 from groupwise.agents.conversation.store import ConversationContext, ConversationNotFound
+from groupwise.agents.conversation.streaming import ThoughtPiece
 from groupwise.agents.conversation.turn import Response
 from groupwise.agents.environments.contract import Reply
 from groupwise.agents.settings import AgentConfig
@@ -20,7 +21,7 @@ from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.types import Message
 
-Event: TypeAlias = str | Reply | ToolResult
+Event: TypeAlias = str | ThoughtPiece | Reply | ToolResult
 USER = "me"
 
 
@@ -96,7 +97,7 @@ class ChatSession:
             yield from (event for event in events if isinstance(event, str))
 
     def events(self, message: str) -> Generator[Event]:
-        """Like `reply`, but also yield every reply that calls tools and the result of each call."""
+        """Like `reply`, but also yield thoughts, every reply that calls tools and the result of each call."""
         turn = self.agent.stream_multiturn_response(self.context.conversation_id, message, self.strategy)
         busy = asyncio.Lock()  # Ctrl-C may leave the last step cleaning up; closing waits for it
 

@@ -4,26 +4,27 @@ The model's own turns are never rendered from text; their tokens are kept exactl
 follow such a turn, we render a stand-in for it and take what the chat template appends. Templates that rewrite earlier
 turns (some drop the model's thoughts) therefore cannot change anything already said.
 
-`Frame` goes from messages to tokens; `TextStream` and `Utterance` go back from sampled tokens to text as it arrives.
+`Frame` goes from messages to tokens and back; `streaming.py` goes back while the tokens are still being sampled.
 """
 
-import asyncio
+import copy
 import json
-import time
-from collections.abc import AsyncGenerator, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from groupwise.agents.conversation.call_formats import CallFormat, find_format, read_reply
-from groupwise.agents.environments.contract import Reply
+from groupwise.agents.conversation.call_formats import CallFormat, named_format, read_reply
+from groupwise.agents.conversation.chat_template import ASKED, SAID, STAND_IN, ChatTemplate
+from groupwise.agents.conversation.message_shape import THOUGHTS, call_message
+from groupwise.agents.environments.contract import Reply, ToolCall
 from groupwise.errors import ConfigError, ContractError
-from groupwise.foreign_programs import OverLimit
-from groupwise.language.chat_templates import chat_text
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Sampled
+from groupwise.language.thought_formats import split_answer
 from groupwise.types import Message
 
-STAND_IN = "a turn that was said before"
+logger = logging.getLogger(__name__)
+
 NO_CALL = "t0000n000"  # the id given to a tool result that does not name its call
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -35,18 +36,46 @@ class NotPlainText(ContractError):
 
 
 class Frame:
-    """The chat format of one tokenizer."""
+    """The chat format of one tokenizer. `options` are variables of its template; `tool_format` names its calls."""
 
-    def __init__(self, tokenizer: Any, name: str = "the model") -> None:
+    def __init__(
+        self, tokenizer: Any, name: str = "the model", options: Mapping[str, Any] | None = None,
+        tool_format: str | None = None,
+    ) -> None:  # fmt: skip
+        self.tokenizer, self.name = tokenizer, name
         if not tokenizer.chat_template:
-            message = f"the tokenizer of {name} has no chat template, so the model cannot hold a conversation"
-            hint = "Set tokenizer.chat_template and save the tokenizer again, or use a model trained to chat."
-            raise ConfigError(message, hint=hint)
-        self.tokenizer = tokenizer
-        self.special = special_tokens(tokenizer)
-        self.form = find_format(tokenizer)
-        several = isinstance(tokenizer.chat_template, dict) and "tool_use" in tokenizer.chat_template
-        self.for_tools = "tool_use" if several else None
+            _say_plain(name)
+        if tool_format is not None:
+            named_format(tool_format)
+        self.template = ChatTemplate(tokenizer, options, tool_format)
+        self.special = self.template.special
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The variables given to the chat template."""
+        return self.template.options
+
+    @property
+    def form(self) -> CallFormat | None:
+        """The format in which the model writes calls; None for a model without tools."""
+        return self.template.form
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """The tokens with which the model ends a turn; sampling stops at them."""
+        return self.template.end_ids
+
+    def with_options(self, options: Mapping[str, Any]) -> "Frame":
+        """Return the format with these options of the chat template over its own."""
+        if not options:
+            return self
+        changed = copy.copy(self)
+        changed.template = self.template.with_options(options)
+        return changed
+
+    def call_format(self) -> CallFormat:
+        """Return the format in which the model writes calls; refuse a model that has none."""
+        return self.template.call_format()
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the tokens of a conversation up to the model's first turn."""
@@ -54,62 +83,107 @@ class Frame:
             self.call_format()
         for tool in tools:
             self._insist_on_text(written(tool))
-        return self._encode(self._render([self.plain(m) for m in messages], tools=list(tools) or None))
+        return self.template.ids(self.template.text([self.plain(message) for message in messages], tools=tools))
 
-    def following(self, messages: Sequence[Message], ended: bool) -> list[int]:
+    def following(
+        self, messages: Sequence[Message], ended: bool, before: Sequence[Message] = (),
+        tools: Sequence[Mapping[str, Any]] = (), after: Sequence[int] = (),
+    ) -> list[int]:  # fmt: skip
         """Return the tokens between two turns of the model.
 
-        `ended` says that the first turn already ends with the model's own end-of-turn token.
+        `ended` says that the first turn already ends with the model's own end-of-turn token. `before` are the messages
+        before that turn, for templates that write a message differently later on; `after` its tokens.
         """
         said = [self.plain(message) for message in messages]
-        named: dict[str, Any] = {"chat_template": self.for_tools} if any(m["role"] == "tool" for m in said) else {}
+        ids = self._following(said, ended, before, tools)
+        # Where only the beginning of the next turn ends a turn, the model may have written that itself.
+        return ids[1:] if after and ids and after[-1] == ids[0] and ids[0] in self.end_ids else ids
+
+    def _following(
+        self, said: Sequence[Message], ended: bool, before: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
         refusal = None
-        for stand_in in stand_ins(said):
-            try:
-                whole = self._render([{"role": "user", "content": "?"}, stand_in, *said], **named)
-            except ConfigError as error:
-                refusal = refusal or error
-                continue
-            # A template that drops the model's turn leaves no stand-in to find.
-            _, found, rest = whole.rpartition(STAND_IN)
-            if found:
-                start, stop = self._end_of_turn(rest)
-                # With calls as stand-in, the rest of their JSON comes before the end of the turn and is skipped.
-                return self._encode(rest[stop if ended else start if "tool_calls" in stand_in else 0 :])
+        for context, known in ((before, tools), ((ASKED,), ())) if before else (((ASKED,), ()),):
+            for stand_in in stand_ins(said):
+                try:
+                    closed = self.template.text([*context, stand_in], ask=False, tools=known)
+                    whole = self.template.text([*context, stand_in, *said], tools=known)
+                except (ConfigError, ContractError) as error:
+                    refusal = error if context is not before else refusal or error
+                    continue
+                place = self._continuation(closed, whole, ended, bool(stand_in.get("tool_calls")))
+                if place is not None:
+                    return self.template.ids_behind(whole, place)
         raise refusal or ConfigError(
             "the model's chat template drops what the model said before, so it cannot hold a conversation",
             hint="Set another template (tokenizer.chat_template = …).",
         )
 
-    def call_format(self) -> CallFormat:
-        """Return the format in which the model writes calls; refuse a model that has none."""
-        if self.form is None:
-            message = "the model's chat template has no tool-call format that Groupwise knows"
-            raise ConfigError(message, hint="Use a model trained to call tools, or leave the tools out.")
-        return self.form
+    def _continuation(self, closed: str, whole: str, ended: bool, called: bool) -> int | None:
+        """Find where the tokens after a turn begin: behind its end-of-turn token, or at it if the turn has not ended.
 
-    def own_turn(self, message: Message) -> list[int]:
-        """Return a turn's tokens as the model would have sampled them, including the end-of-turn token.
-
-        Only for demonstrations: the tokens of sampled turns are known and never made again.
+        None if the template dropped the turn, so that there is nothing to find.
         """
-        before: list[Message] = [{"role": "user", "content": "?"}]
-        opened, whole = self._render(before), self._render([*before, self.plain(message)], add_generation_prompt=False)
-        if not whole.startswith(opened):
-            raise ConfigError(
-                "the model's chat template does not put the model's turn right after the generation prompt, so it "
-                "cannot express demonstrations",
-                hint="Set another template (tokenizer.chat_template = …).",
-            )
-        said = whole[len(opened) :]
-        _, stop = self._end_of_turn(said)
-        return self._encode(said[: stop or None])
+        spoken = whole.rfind(STAND_IN)
+        if spoken < 0:
+            return None
+        spoken += len(STAND_IN)
+        end = self.template.call_end if called else self.template.end
+        kept = whole.startswith(closed)
+        place = whole.find(end, spoken, len(closed) if kept else None) if end else -1
+        if place < 0 and not called:
+            # A template may end a turn within a conversation otherwise than the last one.
+            end = "" if kept else self.template.first_special(whole[spoken:])
+            place = spoken
+        if place < 0:
+            return len(closed) if kept else None
+        return place + len(end) if ended else place
 
-    def reply(self, sampled: Sampled, turn: int) -> Reply:
-        """Return what the model said, without its end-of-turn token, and the calls in it."""
+    def demonstration(
+        self, messages: Sequence[Message], said: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[list[int], list[bool]]:
+        """Return the tokens of a demonstrated conversation as the template writes it, and which are the model's.
+
+        `said` are the messages after the opening. Where the template rewrites earlier turns, each turn stays as it was
+        when it was the last one, because that is how the model samples it.
+        """
+        if tools:
+            self.call_format()
+        talk = [self.plain(message) for message in messages]
+        ids: list[int] = []
+        own: list[bool] = []
+        last, stop = 0, 0  # where the turn before was: its number in the conversation, and its last token
+        for message in map(self.plain, said):
+            if message["role"] == "assistant":
+                turn = self.template.turn(talk, message, tools)
+                if turn.stop <= turn.start:
+                    raise ConfigError(
+                        "the model's chat template leaves out the model's turn, so it cannot express demonstrations",
+                        hint="Set another template (tokenizer.chat_template = …).",
+                    )
+                if turn.kept and turn.ids[:stop] == ids[:stop]:
+                    before = turn.ids[: turn.start]
+                else:
+                    between = self.following(talk[last + 1 :], True, talk[:last], tools, ids[:stop])
+                    before = [*ids[:stop], *between[: len(between) - turn.unshared]] if stop else turn.ids[: turn.start]
+                ids = [*before, *turn.ids[turn.start :]]
+                own = [*own[:stop], *[False] * (len(before) - stop), *[True] * (turn.stop - turn.start)]
+                last, stop = len(talk), len(own)
+                own += [False] * (len(ids) - len(own))
+            talk.append(message)
+        return ids, own
+
+    def reply(
+        self, sampled: Sampled, turn: int, prompt: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Reply:
+        """Return what the model thought and said, without its end-of-turn token, and the calls in it.
+
+        `prompt` are the tokens before it, which may have opened a thought; `tools` the schemas it was shown.
+        """
         ids = sampled.ids[:-1] if self.ended(sampled) else sampled.ids
         text = str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        return read_reply(text, self.form, turn, cut=sampled.end != "stop")
+        split = split_answer(self.tokenizer, prompt, text)
+        return read_reply(split, self.form, turn, cut=sampled.end != "stop", tools=tools)
 
     def ended(self, sampled: Sampled) -> bool:
         """Return whether the model ended the turn with a special token of its own, rather than mid-text."""
@@ -132,8 +206,8 @@ class Frame:
         if role == "tool":
             name = {"name": self.defused(str(message["name"]))} if "name" in message else {}
             return {"tool_call_id": NO_CALL, **message, **name, "content": self.defused(content)}
-        self._insist_on_text(content)
-        self._insist_on_text(written(message.get("tool_calls")))
+        for text in (content, written(message.get("tool_calls")), *(str(message.get(key) or "") for key in THOUGHTS)):
+            self._insist_on_text(text)
         return {**message, "content": content}
 
     def defused(self, text: str) -> str:
@@ -148,168 +222,29 @@ class Frame:
             message = f"the text contains {token!r}, which is a special token of the model"
             raise NotPlainText(message, hint="Rephrase it without that.")
 
-    def _end_of_turn(self, rest: str) -> tuple[int, int]:
-        """Find the end-of-turn token in `rest`: the first special token, if the template ends turns with one."""
-        # Sorting by (place, -length) takes the longest of several tokens that begin at the same place.
-        places = [(rest.find(token), -len(token)) for token in self.special if token in rest]
-        start, length = min(places, default=(0, 0))
-        return (start, start - length) if rest[start : start - length] in self._ends else (0, 0)
 
-    @cached_property
-    def _ends(self) -> set[str]:
-        """The special tokens that the template appends to a turn of the model when nothing follows."""
-        said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": STAND_IN}]
-        behind = self._render(said, add_generation_prompt=False).rpartition(STAND_IN)[2]
-        return {token for token in self.special if token in behind}
-
-    def _render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **options: Any) -> str:
-        try:
-            return chat_text(self.tokenizer, messages, add_generation_prompt=add_generation_prompt, **options)
-        except Exception as error:  # a template is a program and raises what it likes
-            raise template_refusal(error, messages) from error
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
-
-
-def template_refusal(error: Exception, messages: Sequence[Message], about: str = "", field: str = "") -> ConfigError:
-    """Return the error to raise when a chat template refuses some messages."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, OverLimit):
-        return ConfigError(
-            f"{about}the model's chat template cannot be used: {said}",
-            hint="Set another template (tokenizer.chat_template = …) and save the tokenizer again.",
-            field=field,
-        )
-    roles = ", ".join(str(message["role"]) for message in messages)
-    hint = "Use other roles, or put the messages in another order."
-    return ConfigError(f"{about}the model's chat template rejects the roles {roles}: {said}", hint=hint, field=field)
+@lru_cache
+def _say_plain(name: str) -> None:
+    """Say once that a model has no chat format of its own."""
+    logger.warning(
+        "the tokenizer of %s has no chat template; messages are written as plain text (User: …, Assistant: …)", name
+    )
 
 
 def stand_ins(said: Sequence[Message]) -> Iterator[Message]:
     """Yield stand-ins for a turn of the model, to see what the template appends to it.
 
-    Plain words show exactly where the turn ends, but some templates accept tool results only after their calls.
+    Plain words show exactly where the turn ends, but some templates show tool results only after their calls.
     """
-    yield {"role": "assistant", "content": STAND_IN}
-    results = [message["tool_call_id"] for message in said if message["role"] == "tool"]
-    function = {"name": "tool", "arguments": {"said": STAND_IN}}
-    if results:
-        calls = [{"id": identity, "type": "function", "function": function} for identity in results]
-        yield {"role": "assistant", "content": "", "tool_calls": calls}
+    results = [message for message in said if message["role"] == "tool"]
+    calls = [
+        ToolCall(message["tool_call_id"], str(message.get("name") or "tool"), {"said": STAND_IN}) for message in results
+    ]
+    if calls:
+        yield call_message(calls)
+    yield SAID
 
 
 def written(value: Any) -> str:
     """Return all text inside a structure."""
     return json.dumps(value, ensure_ascii=False, default=str) if value else ""
-
-
-def special_tokens(tokenizer: Any) -> list[str]:
-    """Return the tokens that delimit turns. Spelled out inside a text, they would be encoded as delimiters."""
-    added = (token.content for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special)
-    return sorted({*added, *tokenizer.all_special_tokens})
-
-
-BROKEN = "�"  # what a tokenizer prints for a character whose remaining bytes have not been sampled yet
-
-
-class TextStream:
-    """Turns growing tokens into text and releases it as soon as no later token can change it.
-
-    Text that may be the beginning of a stop string is held back until that is decided. From the first mark in `held`
-    onwards (a newline there also matches the start of the text), everything is held back to the end.
-    """
-
-    def __init__(self, tokenizer: Any, stop: Sequence[str] = (), held: Sequence[str] = ()) -> None:
-        self.tokenizer = tokenizer
-        self.stop, self.held = tuple(stop), tuple(held)
-        self.text = ""
-        self._ids: list[int] = []
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens were fed."""
-        return len(self._ids)
-
-    def feed(self, token: int) -> str:
-        """Return the text that this token makes final, perhaps none."""
-        self._ids.append(token)
-        whole, stopped = self._whole()
-        return self._give(whole if stopped else whole[: self._certain(whole)])
-
-    def finish(self) -> str:
-        """Return what was held back, now that no token follows."""
-        return self._give(self._whole()[0])
-
-    def _whole(self) -> tuple[str, bool]:
-        """Return all text up to the first stop string, and whether there is one."""
-        text: str = self.tokenizer.decode(self._ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        found = [place for stop in self.stop if (place := text.find(stop)) >= 0]
-        return (text[: min(found)], True) if found else (text, False)
-
-    def _certain(self, text: str) -> int:
-        """Return how much of `text` is final: no later token can change it or make it part of a stop string."""
-        end = len(text.rstrip(BROKEN))
-        # The newline in front lets a mark such as "\n{" match at the very start; places shift by one for it.
-        marks = [place for mark in self.held if (place := f"\n{text}".find(mark)) >= 0]
-        end = min([end, *(max(0, place - 1) for place in marks)])
-        longest = max((len(text) for text in (*self.stop, *self.held)), default=1)
-        for start in range(max(0, end - longest + 1), end):
-            if any(some.startswith(text[start:end]) for some in (*self.stop, *self.held)):
-                return start
-        return end
-
-    def _give(self, text: str) -> str:
-        new = text[len(self.text) :]
-        self.text += new
-        return new
-
-
-class Utterance:
-    """One answer of the model while it is being sampled. Iterate over `pieces`; afterwards `sampled` is set.
-
-    Text from the first mark in `held` onwards is not streamed but collected in `rest`: it may be a tool call.
-    """
-
-    def __init__(
-        self, engine: Engine, frame: Frame, ids: Sequence[int], params: SamplingParams, seed: int,
-        session: Hashable | None = None, held: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        self.engine, self.ids, self.params, self.seed, self.session = engine, ids, params, seed, session
-        self.stream = TextStream(frame.tokenizer, params.stop, held)
-        self.rest = ""
-        self.sampled: Sampled | None = None
-        self.seconds = 0.0
-
-    @property
-    def text(self) -> str:
-        """The text so far, without the token or stop string that ended it."""
-        return self.stream.text
-
-    async def pieces(self) -> AsyncGenerator[str]:
-        """Yield final text. Closing the generator, or cancelling the awaiting task, ends the answer there."""
-        loop, tokens = asyncio.get_running_loop(), asyncio.Queue[int | None]()
-
-        def tell(token: int | None) -> None:
-            loop.call_soon_threadsafe(tokens.put_nowait, token)
-
-        began = time.perf_counter()
-        future = self.engine.submit(self.ids, self.params, self.seed, self.session, lambda token, _: tell(token))
-        future.add_done_callback(lambda _: tell(None))
-        try:
-            while (token := await tokens.get()) is not None:
-                if piece := self.stream.feed(token):
-                    yield piece
-        finally:
-            self.rest = self.stream.finish()
-            self.engine.cancel(future)  # does nothing if the answer is finished
-            self.sampled = self._heard(await asyncio.shield(asyncio.wrap_future(future)))
-            self.seconds = time.perf_counter() - began
-
-    def _heard(self, sampled: Sampled) -> Sampled:
-        """Cut the sample to the tokens we consumed: the engine may have been ahead when it was stopped."""
-        n = self.stream.tokens
-        if n == len(sampled):
-            return sampled
-        cut = {name: getattr(sampled, name)[:n] for name in ("ids", "logp", "versions")}
-        return replace(sampled, end="cancelled", **cut)

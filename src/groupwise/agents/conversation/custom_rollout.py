@@ -23,24 +23,29 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from groupwise.agents.conversation.rollouts import Conversations, TokenTranscript, as_text, failure_of, is_cancelled
+from groupwise.agents.conversation.rollouts import Conversations, TokenTranscript, failure_of, is_cancelled, spoken_meta
 from groupwise.agents.environments.contract import Listed, Reply, Scenarios
-from groupwise.agents.openai.requests import read_message
+from groupwise.agents.openai.requests import read_message, read_template_options
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Sampled
+from groupwise.thoughts import REASONING
 from groupwise.training.batch_source import BatchRows, Collate
 from groupwise.training.estimators import Attempts, padded
 from groupwise.training.token_attempts import rows_of_tokens, token_texts
 from groupwise.types import End, Failure, Message, Score, Task, Trajectory
 
 # Accepted so that agents written for OpenAI run unchanged, but without effect: the run decides how to sample.
-OURS = ("model", "temperature", "top_p", "seed", "stop", "user", "tool_choice", "parallel_tool_calls", "timeout")
+OURS = (
+    "model", "temperature", "top_p", "seed", "stop", "user", "tool_choice", "parallel_tool_calls", "timeout",
+)  # fmt: skip
 
 
 class Completes(Protocol):
     """Answers a client's call with the reply, its tokens, and the number of prompt tokens."""
 
-    async def complete(self, messages: Sequence[Any], tools: Any, most: int | None) -> tuple[Reply, Sampled, int]: ...
+    async def complete(
+        self, messages: Sequence[Any], tools: Any, most: int | None, options: Mapping[str, Any]
+    ) -> tuple[Reply, Sampled, int]: ...
 
 
 def plain_message(message: Any) -> Message:
@@ -68,7 +73,7 @@ def _table(thing: Any) -> Mapping[str, Any]:
 
 def message_of(reply: Reply) -> Message:
     """Return the turn as OpenAI's API represents it: with calls instead of the text they were written in."""
-    return {**reply.as_message(), "content": "" if reply.calls else reply.content}
+    return {**reply.as_message(), "content": "" if reply.tool_calls else reply.content}
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ class FunctionCall:
 class AssistantMessage:
     content: str | None
     tool_calls: list[FunctionCall] | None = None
+    reasoning_content: str | None = None
     role: str = "assistant"
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
@@ -129,20 +135,27 @@ class CompletionClient:
 
     async def create(
         self, *, messages: Sequence[Any], tools: Any = None, max_tokens: int | None = None,
-        max_completion_tokens: int | None = None, **options: Any,
+        max_completion_tokens: int | None = None, extra_body: Mapping[str, Any] | None = None, **options: Any,
     ) -> ChatCompletion:  # fmt: skip
-        """Return the model's next turn. The run decides how to sample: `temperature` and the like are ignored."""
+        """Return the model's next turn. The run decides how to sample: `temperature` and the like are ignored.
+
+        Options of the chat template go where OpenAI's client has them: extra_body={"chat_template_kwargs": {…}}.
+        """
+        template = read_template_options(
+            {"reasoning_effort": options.pop("reasoning_effort", None), **(extra_body or {})}
+        )
         if options.pop("stream", False) or options.pop("n", 1) != 1:
             raise ContractError("create() returns one complete answer per call", hint="Leave out stream and n.")
         unknown = next((name for name in options if name not in OURS), None)
         if unknown is not None:
             raise ContractError(f"create() does not accept {unknown!r} here", hint=f"It accepts {', '.join(OURS)}.")
         most = max_completion_tokens if max_completion_tokens is not None else max_tokens
-        reply, sampled, length = await self._who.complete(messages, tools, most)
+        reply, sampled, length = await self._who.complete(messages, tools, most, template)
         self._calls += 1
-        calls = [FunctionCall(c.id, Function(c.name, json.dumps(dict(c.arguments)))) for c in reply.calls]
+        calls = [FunctionCall(c.id, Function(c.name, json.dumps(dict(c.arguments)))) for c in reply.tool_calls]
         finish = "length" if sampled.end != "stop" else "tool_calls" if calls else "stop"
-        choice = CompletionChoice(AssistantMessage(None if calls else reply.content, calls or None), finish)
+        said = AssistantMessage(None if calls else reply.content, calls or None, reply.reasoning or None)
+        choice = CompletionChoice(said, finish)
         usage = Usage(length, len(sampled), length + len(sampled))
         model = str(options.get("model", "policy"))
         return ChatCompletion(f"call-{self._calls}", model, [choice], usage, int(time.time()))
@@ -207,14 +220,24 @@ class CustomRollouts(Conversations):
 
 @dataclass
 class TokenSegment:
-    """A run of consecutive messages and their tokens; `busy` while the model is answering."""
+    """A run of consecutive messages and their tokens; `busy` while the model is answering.
+
+    `tools` are those offered, with the options of the chat template; `thoughts` are by the number of their message.
+    """
 
     number: int
     tools: str
     known: list[Message] = field(default_factory=list)
+    thoughts: dict[int, str] = field(default_factory=dict)
     transcript: TokenTranscript = field(default_factory=TokenTranscript)
     ended: bool = False
     busy: bool = False
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages, those of the model with its thoughts."""
+        thoughts = self.thoughts
+        return [{**m, REASONING: thoughts[n]} if thoughts.get(n) else m for n, m in enumerate(self.known)]
 
     def continues_in(self, messages: Sequence[Message], tools: str) -> bool:
         return (
@@ -261,14 +284,17 @@ class CustomAttempt:
         if isinstance(error, TimeoutError) and self.clock is not None and self.clock.expired():
             message = f"the rollout took longer than {self.setting.limits.seconds:g} s between two calls to the model"
             return Failure("rollout", "timeout", message, "Raise rollout.turn_timeout.")
-        return replace(failure_of(error), where="rollout", hint="Run it by hand to see the traceback.")
+        failure = failure_of(error)
+        return replace(failure, where="rollout", message=failure.message.replace("the environment", "the rollout", 1))
 
-    async def complete(self, messages: Sequence[Any], tools: Any, most: int | None) -> tuple[Reply, Sampled, int]:
+    async def complete(
+        self, messages: Sequence[Any], tools: Any, most: int | None, options: Mapping[str, Any]
+    ) -> tuple[Reply, Sampled, int]:
         """Return the model's turn after these messages. The timeout is paused while the model answers."""
         if self.turns >= self.setting.limits.turns:
             raise TurnsUsedUp(f"the model was called {self.turns} times, the limit of rollout.max_conversation_turns")
         turn, self.turns = self.turns, self.turns + 1
-        segment = self._segment([plain_message(message) for message in messages], tools)
+        segment = self._segment([plain_message(message) for message in messages], tools, options)
         length = len(segment.transcript)
         if length >= self.setting.engine.max_length:
             raise ContextUsedUp(
@@ -276,9 +302,10 @@ class CustomAttempt:
             )
         segment.busy = True
         sampled = await self._sampled(segment, turn, most)
-        reply = self.setting.frame.reply(sampled, turn)
+        reply = self.setting.frame.reply(sampled, turn, segment.transcript.ids, tools or ())
         segment.transcript.speak(sampled)
         segment.ended, segment.busy = self.setting.frame.ended(sampled), False
+        segment.thoughts[len(segment.known)] = reply.reasoning
         segment.known.append(plain_message(message_of(reply)))
         return reply, sampled, length
 
@@ -294,14 +321,16 @@ class CustomAttempt:
             self.clock.reschedule(loop.time() + setting.limits.seconds)
         return sampled
 
-    def _segment(self, messages: list[Message], tools: Any) -> TokenSegment:
+    def _segment(self, messages: list[Message], tools: Any, options: Mapping[str, Any]) -> TokenSegment:
         """Find the segment that these messages continue and append what is new; otherwise open another segment."""
-        frame, written = self.setting.frame, json.dumps(tools or [], sort_keys=True, default=str)
+        frame = self.setting.frame.with_options(options)
+        written = json.dumps([tools or [], options], sort_keys=True, default=str)
         fitting = [segment for segment in self.segments if segment.continues_in(messages, written)]
         if fitting:
             # The longest match reuses the most tokens.
             segment = max(fitting, key=lambda segment: len(segment.known))
-            segment.transcript.listen(frame.following(messages[len(segment.known) :], segment.ended))
+            known, heard = segment.known, segment.transcript
+            heard.listen(frame.following(messages[len(known) :], segment.ended, known[:-1], tools or (), heard.ids))
         else:
             segment = TokenSegment(len(self.segments), written)
             segment.transcript.listen(frame.opening([self._heard(message) for message in messages], tools or ()))
@@ -323,11 +352,10 @@ class CustomAttempt:
         if spoken:
             # The reward belongs to the last sampled token of the last segment.
             whole.earn(score.total)
-        said = spoken[-1].known if spoken else []
+        said = spoken[-1].messages if spoken else []
         first = next((place for place, message in enumerate(said) if message["role"] == "assistant"), len(said))
         meta = {
-            "messages": tuple(said), "prompt": as_text(said[:first]), "text": as_text(said[first:]),
-            "parts": dict(score.parts), "turns": self.turns, "segments": len(spoken),
+            **spoken_meta(said, first), "parts": dict(score.parts), "turns": self.turns, "segments": len(spoken),
             "tokens": token_texts(self.setting.frame.tokenizer, whole.ids),
         }  # fmt: skip
         attempt = whole.attempt(self.task, self.number, end, error, meta)
@@ -361,4 +389,5 @@ def rows_of_segments(attempts: Attempts) -> BatchRows:
     ids = pick(padded([member.actions for member in attempts.members], np.int64))
     logp = pick(padded([member.behavior_logp for member in attempts.members], np.float32))
     mask = pick(attempts.mask)
-    return BatchRows({"input_ids": ids, "attention_mask": there.long(), "action_mask": mask}, mask, logp, pick=pick)
+    inputs = {"input_ids": ids, "attention_mask": there.long(), "action_mask": mask}
+    return BatchRows(inputs, mask, logp, pick=pick, engine=True)

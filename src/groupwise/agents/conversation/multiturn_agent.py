@@ -102,14 +102,17 @@ class MultiTurnAgent(Agent):
         if self.toolbox is not None:
             self.frame.call_format()
         self._shape = TemplateShape(self.frame, self._schemas)
-        # Stored tokens are valid only for this vocabulary, template and set of tools.
-        known = [sorted(self.tokenizer.get_vocab().items()), str(self.tokenizer.chat_template), list(self._schemas)]
+        # Stored tokens are valid only for this vocabulary, template with its options, and set of tools.
+        words, template = sorted(self.tokenizer.get_vocab().items()), str(self.tokenizer.chat_template)
+        known: list[Any] = [words, template, list(self._schemas)]
+        known += [self.frame.template.options] if self.frame.template.options else []
         self.frame_mark = hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:16]
 
     async def start_conversation(
         self, user_id: str, *, strategy: str | None = None, conversation_id: str | None = None, seed: int | None = None
     ) -> ConversationContext:
         """Begin a conversation. Without a `seed`, one is derived from the conversation's id."""
+        await self.initialize()
         chosen = strategy or self.strategy
         name = uuid.uuid4().hex if conversation_id is None else conversation_id
         for what, value in (("user_id", user_id), ("conversation_id", name)):
@@ -200,6 +203,7 @@ class MultiTurnAgent(Agent):
 
     async def take(self, context: ConversationContext, text: str, strategy: str | None) -> ConversationContext:
         """Add the user's message to the conversation, and the notes the model gets with it."""
+        await self.initialize()
         message = self._checked(text)
         if context.unanswered[-1:] == (message,):  # sent again after the process died while answering
             return context
@@ -253,7 +257,7 @@ class MultiTurnAgent(Agent):
         if carried:
             unheard = [turns.plain(message, self.frame.defused) for message in context.unanswered]
             new = self._shape.fit(unheard, opening=False)
-            ids = [*carried, *self.frame.following(new, context.ended)]
+            ids = [*carried, *self.frame.following(new, context.ended, after=carried)]
         else:
             ids = self._opening_ids(turns.current(context.messages, self.frame.defused))
         if len(ids) <= self._limit:

@@ -16,8 +16,10 @@ from groupwise.agents.environments.contract import Environment, Observation, Sce
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained
 from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.thoughts import REASONING
 from groupwise.training.token_attempts import token_texts
 from groupwise.types import End, Failure, Group, Message, Task, Trajectory
+from groupwise.user_code import traceback_of
 
 
 class TokenTranscript:
@@ -161,9 +163,7 @@ class Conversation:
     async def run(self) -> Trajectory:
         end, error = await self._ending()
         meta = {
-            "messages": tuple(self.messages),
-            "prompt": as_text(self.messages[: self.opening]),
-            "text": as_text(self.messages[self.opening :]),
+            **spoken_meta(self.messages, self.opening),
             "parts": self.parts,
             "tokens": token_texts(self.setting.frame.tokenizer, self.transcript.ids),
             "turns": sum(message["role"] == "assistant" for message in self.messages[self.opening :]),
@@ -191,19 +191,21 @@ class Conversation:
             raise ContractError(f"reset returned {observation!r:.80}, not an Observation")
         self.messages += checked_messages(observation.messages)
         self.opening = len(self.messages)
-        transcript.listen(self._fitting(setting.frame.opening(observation.messages, observation.tools)))
+        frame = setting.frame.with_options(observation.chat_template_kwargs)
+        transcript.listen(self._fitting(frame.opening(observation.messages, observation.tools)))
         for turn in range(setting.limits.turns):
             sampled = await setting.say(transcript.ids, self.task, self.number, turn)
+            reply = frame.reply(sampled, turn, transcript.ids, observation.tools)
             # The sampled ids themselves: decoding and encoding again could change them.
             transcript.speak(sampled)
-            reply = setting.frame.reply(sampled, turn)
+            before = tuple(self.messages)
             self.messages.append(reply.as_message())
             transition = await self._in_time(environment.step(reply))
             self._take(transition)
             if transition.end is not None:
                 return End(transition.end)
             # Without its own end-of-turn token, the template's closing of the turn is part of what follows.
-            new = setting.frame.following(transition.messages, setting.frame.ended(sampled))
+            new = frame.following(transition.messages, frame.ended(sampled), before, observation.tools, transcript.ids)
             if sampled.end == "context" or len(transcript) + len(new) >= setting.engine.max_length:
                 return End.TRUNCATED
             if turn + 1 < setting.limits.turns:  # after the last turn nobody answers what was said
@@ -262,6 +264,17 @@ def as_text(messages: Sequence[Message]) -> str:
     return "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in messages)
 
 
+def spoken_meta(messages: Sequence[Message], opening: int) -> dict[str, Any]:
+    """Return what a trajectory knows of its words: the messages, and the prompt, thoughts and text for a reader."""
+    said = messages[opening:]
+    text = as_text(said)
+    thoughts = "\n\n".join(thought for message in said if (thought := message.get(REASONING)))
+    return {
+        "messages": tuple(messages), "prompt": as_text(messages[:opening]),
+        "reasoning": thoughts, "content": text, "text": text,
+    }  # fmt: skip
+
+
 def is_cancelled(error: BaseException) -> bool:
     """Return whether the current task is being cancelled. Code that raises CancelledError itself has failed."""
     task = asyncio.current_task()
@@ -271,8 +284,9 @@ def is_cancelled(error: BaseException) -> bool:
 def failure_of(error: BaseException) -> Failure:
     if isinstance(error, GroupwiseError):
         return Failure("environment", error.code, error.message, error.hint)
-    message = f"it raised {type(error).__name__}: {error}"
-    return Failure("environment", "raised", message[:2000], "Call reset and step by hand to see the traceback.")
+    message = f"the environment raised {type(error).__name__}: {error}"
+    hint = "Correct it, then resume the run. Conversations it fails in are left out, not scored 0."
+    return Failure("environment", "raised", message[:2000], hint, traceback_of(error))
 
 
 def conversation_tasks(scenarios: Scenarios, seed: int) -> Callable[[int], Task]:

@@ -10,15 +10,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
-from groupwise.agents.conversation.chat_format import Frame, Utterance
+from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.compression import shorten
 from groupwise.agents.conversation.store import ConversationBusy, ConversationContext, ConversationStore
+from groupwise.agents.conversation.streaming import ThoughtPiece, Utterance
 from groupwise.agents.environments.contract import Reply
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.strategies import report, restore
 from groupwise.agents.tools.toolbox import Toolbox, ToolOutcome, ToolResult
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import EndOfText, Engine
+from groupwise.thoughts import REASONING
 from groupwise.types import Message
 
 GUIDANCE, EXAMPLES = "guidance", "examples"
@@ -55,7 +57,9 @@ def plain(message: Message, defused: Callable[[str], str]) -> Message:
     """
     if message["role"] == "user":
         return message
-    return {**message, "content": "" if message.get("tool_calls") else defused(str(message.get("content") or ""))}
+    thought = {REASONING: defused(str(message[REASONING]))} if message.get(REASONING) else {}
+    content = "" if message.get("tool_calls") else defused(str(message.get("content") or ""))
+    return {**message, **thought, "content": content}
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -144,7 +148,8 @@ class TurnTaker(Protocol):
 class Response:
     """An answer, and the conversation after it.
 
-    `tokens` counts everything the model generated for the message, including tool calls; `results` are their results.
+    `tokens` counts everything the model generated for the message, including thoughts and tool calls; `results` are the
+    results of the calls. `reasoning` is what it thought before it said `text`.
     """
 
     text: str
@@ -155,6 +160,7 @@ class Response:
     results: tuple[ToolResult, ...] = ()
     compressed: bool = False
     examples: tuple[int, ...] = ()
+    reasoning: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -183,12 +189,12 @@ class Turn:
     """A message being answered: iterate over the text as it is generated, then read `response`.
 
     Use it in `async with`: leaving the block early stops the answer and keeps what was said so far in the conversation.
-    `events` also yields tool calls and their results; the text itself never contains calls.
+    `events` also yields thoughts, tool calls and their results; the text itself never contains any of them.
     """
 
     def __init__(self, agent: TurnTaker, conversation_id: str, message: str, strategy: str | None) -> None:
         self.agent, self.conversation_id, self.message, self.strategy = agent, conversation_id, message, strategy
-        self.text = ""
+        self.text = self.reasoning = ""
         self.end: EndOfText = "cancelled"
         self.tokens = 0
         self.seconds = 0.0
@@ -219,11 +225,11 @@ class Turn:
         shown = [m["dialogues"] for m in self._context.messages[max(0, asked - 1) : asked] if is_note(m, EXAMPLES)]
         return Response(
             self.text, self._context, self.tokens, self.end, self.seconds, tuple(self.results), self.compressed,
-            tuple(shown[0]) if shown else (),
+            tuple(shown[0]) if shown else (), self.reasoning,
         )  # fmt: skip
 
-    async def _events(self) -> AsyncGenerator[str | Reply | ToolResult]:
-        """Yield text, then for every reply that calls tools the reply itself and the result of each call."""
+    async def _events(self) -> AsyncGenerator[str | ThoughtPiece | Reply | ToolResult]:
+        """Yield thoughts and text, then for every reply that calls tools the reply itself and the calls' results."""
         agent = self.agent
         with agent.working_on(self.conversation_id):
             context = await agent.take(await agent.context(self.conversation_id), self.message, self.strategy)
@@ -242,8 +248,8 @@ class Turn:
                     # Whatever ended the answer, what was said so far is stored.
                     reply = await asyncio.shield(self._keep(said))
                 if not reply.written:
-                    if said.rest:
-                        yield said.rest
+                    for piece in said.rest:
+                        yield piece
                     return
                 yield reply
                 for result in await self._results(reply, left):
@@ -268,8 +274,11 @@ class Turn:
             return Reply("")
         # Calls in an answer that was stopped are not run.
         whole = agent.toolbox is not None and sampled.end != "cancelled"
-        reply = agent.frame.reply(sampled, context.draws) if whole else Reply(said.text)
-        spoken = {**reply.as_message(), "content": said.text}
+        tools = agent.toolbox.schemas if agent.toolbox else ()
+        words = said.said
+        told = Reply(words.content, reasoning=words.reasoning)
+        reply = agent.frame.reply(sampled, context.draws, said.ids, tools) if whole else told
+        spoken = {**reply.as_message(), **told.as_message()}
         state = report(restore(context.strategy, context.state).advance(spoken)) if context.strategy else context.state
         messages = (*context.messages, spoken)
         try:
@@ -281,7 +290,9 @@ class Turn:
             message = f"{error.message}; the user's message was stored, this answer was not"
             raise ConversationBusy(message, hint="Load the conversation again and continue from there.") from None
         # The text of calls is not shown.
-        self.text = said.text.removesuffix(said.rest) if reply.written else said.text
+        held = "".join(piece for piece in said.rest if isinstance(piece, str))
+        self.text = words.content.removesuffix(held) if reply.written else words.content
+        self.reasoning = "\n\n".join(filter(None, [self.reasoning, words.reasoning]))
         self.end, self.answered = sampled.end, True
         self.tokens, self.seconds = self.tokens + len(sampled), self.seconds + said.seconds
         return reply
@@ -296,7 +307,7 @@ class Turn:
             await self._hear([refused])
             return [refused]
         try:
-            results = await toolbox.run(reply.calls, reply.broken)
+            results = await toolbox.run(reply.tool_calls, reply.broken)
         except asyncio.CancelledError:
             await asyncio.shield(self._hear([ToolResult(reply.written[0], ToolOutcome.TIMED_OUT, STOPPED)]))
             raise

@@ -20,13 +20,14 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
-from groupwise.agents.data.problems import TASKS, Epochs, Problem, Problems
+from groupwise.agents.data.problems import TASKS, Epochs, Problem, Problems, template_options
 from groupwise.agents.data.reasoning_gym import PREFIX, GymProblems
 from groupwise.agents.data.rows import READERS, DataRow, read_rows, read_splits, refused
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError, ContractError
 from groupwise.foreign_programs import ProgramFailed, last_matches
 from groupwise.rewards.rules.correctness import last_number
+from groupwise.thoughts import without_thoughts
 from groupwise.types import Message, Score
 from groupwise.user_code import load_module
 
@@ -77,7 +78,7 @@ class TextCheck(Check):
         return "" if answer else "has an empty answer"
 
     def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score:
-        answer = answer_in(text, pattern) if finished else None
+        answer = answer_in(without_thoughts(text), pattern) if finished else None
         correct = float(answer is not None and self.right(answer, problem.answer))
         return Score(correct, {"correct": correct, "format": float(answer is not None)})
 
@@ -112,7 +113,7 @@ class FunctionCheck(Check):
         wanted = [name for name in problem.columns if name != self.taken and (self.takes_all or name in self.named)]
         columns = {name: problem.columns[name] for name in wanted}
         try:
-            score = self.function(text, **columns)
+            score = self.function(without_thoughts(text), **columns)
         except (Exception, SystemExit) as error:
             raise self._broken(problem, error) from error
         return self._awaited(problem, score) if inspect.isawaitable(score) else self._sound(problem, score)
@@ -126,7 +127,7 @@ class FunctionCheck(Check):
 
     def _broken(self, problem: Problem, error: BaseException) -> ContractError:
         message = f"{self.reference} raised {type(error).__name__} on {problem.place}: {error}"
-        return ContractError(message, hint="Run it on this row alone to see the traceback.")
+        return ContractError(message)
 
     def _sound(self, problem: Problem, score: Any) -> Score:
         total = score.total if isinstance(score, Score) else score
@@ -220,6 +221,11 @@ class DataProblems(Epochs[Problem]):
         """All problems: training, then held-out ones."""
         return iter([*self.train, *self.test])
 
+    @property
+    def has_check(self) -> bool:
+        """Whether something says if an answer is right; with check = "none", only a reward scores it."""
+        return self.check is not CHECKS["none"]
+
     def without(self, faults: Mapping[str, str]) -> Self:
         """The problems except those at these places; refuses to leave none to train on, or none to evaluate on."""
         left = copy.copy(self)
@@ -258,6 +264,10 @@ class DataProblems(Epochs[Problem]):
         shown = _filled(row, wanted.demonstration, alone=True) if wanted.demonstration else None
         prompt, said = _chat(row, wanted.prompt, prompt)
         shown = said if shown is None else shown
+        try:
+            template_options(row.columns.get("chat_template_kwargs"))
+        except ValueError as error:
+            raise refused(f"{row.place}: {error}") from None
         return Problem(prompt, answer, row.columns, shown, row.place)
 
     def _answer_column(self, row: DataRow) -> str | None:

@@ -14,8 +14,23 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from groupwise.config.rules import TEMPLATE_ARGUMENTS
 from groupwise.errors import ConfigError
+from groupwise.thoughts import without_thoughts
 from groupwise.types import Message, Score
+
+
+def template_options(given: Any) -> dict[str, Any]:
+    """The options of a chat template that came with a row or a request; `ValueError` says what is wrong with them."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise ValueError(f"chat_template_kwargs is {given!r:.60}, not a table such as {{'enable_thinking': False}}")
+    taken = next((name for name in given if name in TEMPLATE_ARGUMENTS), None)
+    if taken is not None:
+        raise ValueError(f"chat_template_kwargs cannot set {taken!r}: every conversation sets it itself")
+    # Tables from Parquet have all columns' names in every row, with null for those that a row leaves out.
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -45,6 +60,11 @@ class Problem:
     def messages(self) -> list[Message]:
         """The prompt as a chat."""
         return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else list(self.prompt)
+
+    @property
+    def template_options(self) -> Mapping[str, Any]:
+        """Options of the model's chat template for this problem alone: its column `chat_template_kwargs`."""
+        return template_options(self.columns.get("chat_template_kwargs"))
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -173,6 +193,7 @@ class VerifiableTask:
         total = 0.7 · correct + 0.2 · share of right places + 0.1 · well-formed. A place is a character counted from the
         end, so that the units of a sum can be right when its tens are not.
         """
+        text = without_thoughts(text)
         before, marker, answer = text.rpartition(self.marker) if self.marker else ("", "", text)
         well_formed = (
             finished

@@ -16,6 +16,7 @@ import numpy as np
 
 from groupwise.agents.data.problems import Problem, is_held_out
 from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.thoughts import without_thoughts
 from groupwise.types import Score
 
 PREFIX = "reasoning_gym:"
@@ -50,6 +51,7 @@ class GymProblems:
 
     def grade(self, problem: Problem, text: str, finished: bool) -> Score:
         """Return the dataset's own score; 0 for a truncated answer."""
+        text = without_thoughts(text)
         answer = self.library.utils.extract_answer(text) or text.strip()
         try:
             total = float(self.pool(0).score_answer(answer=answer, entry=problem.columns)) if finished else 0.0

@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from groupwise.agents.data.problems import Epochs
 from groupwise.errors import ConfigError
+from groupwise.thoughts import REASONING
 from groupwise.types import End, Message, Task
 
 
@@ -39,37 +40,47 @@ class BrokenCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One turn of the model: its text, and the calls found in it. `cut` if it reached a token limit."""
+    """One turn of the model: what it said and the calls in it, apart from what it thought first.
+
+    `cut` if it reached a token limit. A thought that is not finished is not an answer: `content` is then empty.
+    """
 
     content: str
-    calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
     broken: tuple[BrokenCall, ...] = ()
     cut: bool = False
+    reasoning: str = ""
 
     @property
     def written(self) -> list[ToolCall | BrokenCall]:
         """All calls in the order they were written, which is the order of their ids."""
-        both: list[ToolCall | BrokenCall] = [*self.calls, *self.broken]
+        both: list[ToolCall | BrokenCall] = [*self.tool_calls, *self.broken]
         return sorted(both, key=lambda call: call.id) if self.broken else both
 
     def as_message(self) -> Message:
         """Return the turn in the form of chat APIs."""
         said = {"role": "assistant", "content": self.content}
-        if not self.calls:
+        if self.reasoning:
+            said[REASONING] = self.reasoning
+        if not self.tool_calls:
             return said
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
-            for call in self.calls
+            for call in self.tool_calls
         ]
         return {**said, "tool_calls": calls}
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """How a conversation begins: the first messages, and the JSON schemas of the tools the model may call."""
+    """How a conversation begins: the first messages, and the JSON schemas of the tools the model may call.
+
+    `chat_template_kwargs` are options of the model's chat template for this conversation alone.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,16 +234,20 @@ class ConversationEnvironment(Listed[Scenario]):
     async def step(self, reply: Reply) -> Transition:
         self.turns += 1
         self.messages.append(reply.as_message())
-        if reply.cut:
-            return Transition((), 0.0, End.TRUNCATED)
         said = await self.partner.speak(tuple(self.messages))
         # A user who leaves without a word adds no message.
         new: tuple[Message, ...] = ({"role": "user", "content": said.text},) if said.text or not said.leaves else ()
         self.messages += new
-        reward, parts = float(said.satisfied), {"satisfied": float(said.satisfied)}
-        if said.leaves:
-            return Transition(new, reward, End.FINISHED, parts)
-        return Transition(new, reward, End.TURN_LIMIT if self.turns >= self.max_turns else None, parts)
+        # The user answers what there is of a truncated reply, but only a complete one can satisfy.
+        satisfied = float(said.satisfied and not reply.cut)
+        return Transition(new, satisfied, self._end(said, reply), {"satisfied": satisfied})
+
+    def _end(self, said: Said, reply: Reply) -> End | None:
+        if not said.leaves and self.turns < self.max_turns:
+            return None
+        if reply.cut:
+            return End.TRUNCATED
+        return End.FINISHED if said.leaves else End.TURN_LIMIT
 
 
 def opening(scenario: Scenario) -> str:

@@ -274,9 +274,9 @@ class OrderDesk:
 
     async def step(self, reply: Reply) -> Transition:
         self.turns += 1
-        if not reply.calls and not reply.broken:
+        if not reply.tool_calls and not reply.broken:
             return self._graded(reply.content, End.TRUNCATED if reply.cut else End.FINISHED)
-        results = await self.toolbox.run(reply.calls, reply.broken)
+        results = await self.toolbox.run(reply.tool_calls, reply.broken)
         self.tried += len(results)
         self.faults += sum(not result.ok for result in results)
         if self.turns >= MAX_TURNS:

@@ -115,7 +115,7 @@ class OneTurn:
 
     async def reset(self, task: Task) -> Observation:
         self.problem: Problem = task.payload
-        return Observation(tuple(self.problem.messages))
+        return Observation(tuple(self.problem.messages), chat_template_kwargs=self.problem.template_options)
 
     async def step(self, reply: Reply) -> Transition:
         graded = await asyncio.to_thread(self.problems.grade, self.problem, reply.content, not reply.cut)

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.agents.conversation.chat_format import Frame, TextStream
+from groupwise.agents.conversation.chat_format import Frame
+from groupwise.agents.conversation.streaming import SpeechStream, ThoughtPiece
 from groupwise.agents.environments.contract import Reply
 from groupwise.agents.openai.requests import CompletionRequest, RequestError
 from groupwise.language.engine import Engine, Sampled
 from groupwise.language.engine.request import OnToken
+from groupwise.thoughts import REASONING
 from groupwise.types import Message
 
 FINISH = {"stop": "stop", "length": "length", "context": "length", "cancelled": "length"}
@@ -29,7 +31,8 @@ class Completion:
     """One request being answered under the name `model`."""
 
     def __init__(self, engine: Engine, frame: Frame, request: CompletionRequest, model: str) -> None:
-        self.engine, self.frame, self.request, self.model = engine, frame, request, model
+        self.engine, self.request, self.model = engine, request, model
+        self.frame = frame.with_options(request.options)
         self.id, self.created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
@@ -47,14 +50,14 @@ class Completion:
             if self.request.stream:
                 # Done callbacks run in the engine's thread, after the last token was queued.
                 futures[0].add_done_callback(lambda _: loop.call_soon_threadsafe(tokens.put_nowait, None))
-                async for piece in self._pieces(tokens):
+                async for piece in self._pieces(tokens, prompt):
                     yield piece
             sampled = [await asyncio.wrap_future(future) for future in futures]
         except BaseException:
             for future in futures:
                 self.engine.cancel(future)
             raise
-        replies = [self._reply(one) for one in sampled]
+        replies = [self._reply(one, prompt) for one in sampled]
         made = sum(map(len, sampled))
         usage = {"prompt_tokens": len(prompt), "completion_tokens": made, "total_tokens": len(prompt) + made}
         if self.request.stream:
@@ -85,21 +88,26 @@ class Completion:
         seeds = [abs(self.request.seed), 0, 0, number]
         return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
-    def _reply(self, sampled: Sampled) -> Reply:
-        """Return what was said, up to the stop string if one ended it."""
+    def _reply(self, sampled: Sampled, prompt: Sequence[int]) -> Reply:
+        """Return what was thought and said, up to the stop string if one ended it."""
         turn = sum(message.get("role") == "assistant" for message in self.request.messages)
-        reply = self.frame.reply(sampled, turn)
-        places = [place for stop in self.request.params.stop if (place := reply.content.find(stop)) >= 0]
-        return replace(reply, content=reply.content[: min(places)]) if places else reply
+        reply = self.frame.reply(sampled, turn, prompt, self.request.tools)
+        return replace(reply, content=self._stopped(reply.content), reasoning=self._stopped(reply.reasoning))
 
-    async def _pieces(self, tokens: asyncio.Queue[int | None]) -> AsyncIterator[Mapping[str, Any]]:
-        text = TextStream(self.frame.tokenizer, self.request.params.stop)
+    def _stopped(self, text: str) -> str:
+        places = [place for stop in self.request.params.stop if (place := text.find(stop)) >= 0]
+        return text[: min(places)] if places else text
+
+    async def _pieces(
+        self, tokens: asyncio.Queue[int | None], prompt: Sequence[int]
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        speech = SpeechStream(self.frame.tokenizer, prompt, self.request.params.stop)
         yield self._chunk({"role": "assistant", "content": ""})
         while (token := await tokens.get()) is not None:
-            if piece := text.feed(token):
-                yield self._chunk({"content": piece})
-        if piece := text.finish():
-            yield self._chunk({"content": piece})
+            for piece in speech.feed(token):
+                yield self._chunk(_delta(piece))
+        for piece in speech.finish():
+            yield self._chunk(_delta(piece))
 
     def _last(self, reply: Reply, sampled: Sampled, usage: Mapping[str, int]) -> list[dict[str, Any]]:
         calls = [{"index": n, **call} for n, call in enumerate(api_message(reply).get("tool_calls", ()))]
@@ -114,6 +122,10 @@ class Completion:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices}
 
 
+def _delta(piece: str | ThoughtPiece) -> dict[str, str]:
+    return {"content": piece} if isinstance(piece, str) else {REASONING: piece.text}
+
+
 def api_message(reply: Reply) -> Message:
     """Return the turn as chat APIs write it: the arguments of a call are JSON in a string."""
     said = dict(reply.as_message())
@@ -123,4 +135,4 @@ def api_message(reply: Reply) -> Message:
 
 
 def finish_reason(reply: Reply, sampled: Sampled) -> str:
-    return "tool_calls" if reply.calls else FINISH[sampled.end]
+    return "tool_calls" if reply.tool_calls else FINISH[sampled.end]

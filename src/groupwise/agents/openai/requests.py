@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from groupwise.agents.data.problems import template_options
 from groupwise.errors import ContractError
 from groupwise.language.engine import SamplingParams
 from groupwise.types import Message
 
 NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 LIMITS = ("max_completion_tokens", "max_tokens")
-UNDERSTOOD = {"model", "messages", "tools", "stream", "stream_options", "n", "stop", "seed", "top_k", *NUMBERS, *LIMITS}
+TEMPLATE = ("chat_template_kwargs", "reasoning_effort")
+UNDERSTOOD = {
+    "model", "messages", "tools", "stream", "stream_options", "n", "stop", "seed", "top_k",
+    *NUMBERS, *LIMITS, *TEMPLATE,
+}  # fmt: skip
 # Parameters that do not change an answer.
 NO_EFFECT = {
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
@@ -33,7 +38,7 @@ class RequestError(ContractError):
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """How many answers to which messages, how to sample them, and whether to stream."""
+    """How many answers to which messages, how to sample them, whether to stream, and options of the chat template."""
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...]
@@ -42,6 +47,7 @@ class CompletionRequest:
     seed: int | None
     stream: bool
     stream_usage: bool
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
@@ -70,7 +76,17 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
         seed=_whole(given, "seed", None, -(1 << 63), (1 << 63) - 1),
         stream=stream,
         stream_usage=bool(options.get("include_usage", False)),
+        options=read_template_options(given),
     )
+
+
+def read_template_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the chat template; OpenAI's `reasoning_effort` is one of them."""
+    effort = {"reasoning_effort": given["reasoning_effort"]} if given.get("reasoning_effort") is not None else {}
+    try:
+        return {**effort, **template_options(given.get("chat_template_kwargs"))}
+    except ValueError as error:
+        raise RequestError(str(error), field="chat_template_kwargs") from None
 
 
 def _params(given: Mapping[str, Any], usual: SamplingParams) -> SamplingParams:

@@ -237,11 +237,11 @@ class WithTools:
         return replace(observation, tools=self.toolbox.schemas)
 
     async def step(self, reply: Reply) -> Transition:
-        if not reply.calls and not reply.broken:
+        if not reply.tool_calls and not reply.broken:
             self.failures = 0
             transition = await self.environment.step(reply)
             return replace(transition, parts={"tool_calls": 0.0, "tool_errors": 0.0, **transition.parts})
-        results = await self.toolbox.run(reply.calls, reply.broken)
+        results = await self.toolbox.run(reply.tool_calls, reply.broken)
         self.results += results
         self.failures = 0 if any(result.ok for result in results) else self.failures + 1
         given_up = self.max_failures is not None and self.failures >= self.max_failures

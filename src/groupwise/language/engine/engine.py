@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine.batcher import Batcher
-from groupwise.language.engine.fallback import Fallback
 from groupwise.language.engine.families import describe, unwrap
+from groupwise.language.engine.model_batcher import ModelBatcher
+from groupwise.language.engine.model_forward import text_config
 from groupwise.language.engine.request import GenerationRequest, OnToken, Outcome, Sampled, SamplingParams, StopStrings
 from groupwise.language.engine.rotary import longest
+from groupwise.language.engine.row_batcher import RowBatcher
 
 # Weights up to this size may be copied into joined matrices.
 COPY_BYTES = 2 << 30
@@ -28,9 +30,9 @@ class Engine:
     """Generates with a Hugging Face causal language model, reading the live module's weights.
 
     `slots` requests run at once; others wait. `max_length` limits prompt and new tokens together (default: the model's
-    own limit). `eos` are the tokens that end every request (default: the model's and tokenizer's; `()` for none).
-    `copy_weights` allows copies of projections, joined into larger matrices: faster, but more memory (default: for
-    models up to 2 GiB).
+    own limit). `eos` are the tokens that end every request (default: the model's and tokenizer's; `()` for none), and
+    `ends` further ones, such as those with which a chat template ends a turn. `copy_weights` allows copies of
+    projections, joined into larger matrices: faster, but more memory (default: for models up to 2 GiB).
 
     The engine notices when an optimiser changes the weights in place. While its thread runs, change them only inside
     `hold()`, so that no step sees half an update, and announce the new version with `load`.
@@ -44,15 +46,16 @@ class Engine:
         slots: int = 64,
         max_length: int | None = None,
         eos: Sequence[int] | None = None,
+        ends: Sequence[int] = (),
         copy_weights: bool | None = None,
     ) -> None:
         if slots < 1:
             raise ConfigError(f"slots is {slots}; it must be at least 1", field="slots")
         self.model, self.tokenizer = model, tokenizer
-        config: Any = getattr(unwrap(model), "config", None)
+        config = text_config(unwrap(model))
         self.vocabulary = int(config.vocab_size)
-        ends = _eos(model, tokenizer, eos)
-        self._inside, self.max_length = _inside(model, config, slots, max_length, ends, copy_weights)
+        every = _eos(model, tokenizer, eos) | frozenset(ends)
+        self._inside, self.max_length = _inside(model, config, slots, max_length, every, copy_weights)
         self._stops: dict[tuple[str, ...], StopStrings] = {}
         self._requests: dict[Future[Sampled], GenerationRequest] = {}
         self._arrived: list[GenerationRequest] = []
@@ -132,12 +135,12 @@ class Engine:
         the version of each token. Sessions start over.
         """
         with self.hold():
-            if isinstance(weights, nn.Module):
-                self.model = weights
-            else:
-                self.model.load_state_dict(dict(weights))
-            self._inside.renew(self.model)
-            self._inside.version = version
+            model = weights if isinstance(weights, nn.Module) else self.model
+            if not isinstance(weights, nn.Module):
+                model.load_state_dict(dict(weights))
+            # Refuses a model that does not fit; the engine then keeps the one it has.
+            self._inside.renew(model)
+            self.model, self._inside.version = model, version
 
     @property
     def version(self) -> int:
@@ -253,13 +256,12 @@ class Engine:
 
 def _inside(
     model: nn.Module, config: Any, slots: int, max_length: int | None, eos: frozenset[int], copy: bool | None
-) -> tuple[Batcher | Fallback, int]:
+) -> tuple[RowBatcher, int]:
     """The part that does the work, and the longest sequence it takes."""
+    length = longest(config, max_length)
     architecture = describe(model)
     if architecture is None:
-        length = max_length or getattr(config, "max_position_embeddings", None) or 1 << 20
-        return Fallback(model, eos=eos, vocabulary=int(config.vocab_size)), length
-    length = longest(architecture, config, max_length)
+        return ModelBatcher(model, slots=slots, eos=eos), length
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     copy = size <= COPY_BYTES if copy is None else copy
     return Batcher(model, architecture, slots=slots, length=length, eos=eos, copy=copy), length

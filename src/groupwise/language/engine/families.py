@@ -1,7 +1,7 @@
 """Which modules of a Hugging Face model do what, family by family.
 
 `describe` turns a model into one `Architecture`: the same parts for every family, with the differences as data. For a
-model it does not know it returns None, and the engine falls back to `model.generate`.
+model it does not know it returns None, and the engine runs the model's own forward pass (`model_batcher`).
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 Activation = Callable[[Tensor], Tensor]
-# Variants that change the mathematics and are not used to generate are left to `model.generate`.
+# Variants that change the mathematics and are not used to generate are left to the model's own forward pass.
 UNUSUAL = ("use_bidirectional_attention", "add_cross_attention")
 
 
@@ -52,7 +52,6 @@ class Architecture:
     kv_heads: int
     head_dim: int
     vocabulary: int
-    max_positions: int
     rotary: nn.Module | None = None
     positions: nn.Module | None = None
     final_softcap: float | None = None
@@ -69,6 +68,9 @@ def describe(model: nn.Module) -> Architecture | None:
     core = unwrap(model)
     config = getattr(core, "config", None)
     kind = getattr(config, "model_type", None)
+    # Quantised layers are not the matrices they stand for: some round what they read as well.
+    if getattr(core, "is_quantized", False):
+        return None
     # Models without `lm_head` are not for generating: classifiers, reward models, bare decoders.
     if kind not in FAMILIES or not hasattr(core, "lm_head") or any(getattr(config, name, False) for name in UNUSUAL):
         return None
@@ -92,7 +94,6 @@ def _architecture(core: Any, config: Any, layers: Sequence[DecoderLayer], **part
         kv_heads=heads if config.model_type == "gpt2" else config.num_key_value_heads or heads,
         head_dim=head_dim,
         vocabulary=config.vocab_size,
-        max_positions=config.max_position_embeddings,
         **parts,
     )
 

@@ -15,6 +15,8 @@ from groupwise.language.engine.families import Architecture
 
 # Scalings whose angles depend on the length of the sequence.
 MOVING = ("dynamic", "longrope")
+# For models without positions, such as Mamba.
+UNLIMITED = 1 << 20
 
 
 class RotaryTables:
@@ -74,9 +76,9 @@ def turn(x: Tensor, angles: tuple[Tensor, ...]) -> None:
     turned.copy_(torch.addcmul(turned * cos, turned.roll(cos.shape[-1] // 2, -1), sin))
 
 
-def longest(architecture: Architecture, config: Any, wanted: int | None) -> int:
+def longest(config: Any, wanted: int | None) -> int:
     """The context length to use. Rotary scalings that depend on the length are limited to their original length."""
-    limit, why = architecture.max_positions, "max_position_embeddings"
+    limit, why = getattr(config, "max_position_embeddings", None) or UNLIMITED, "max_position_embeddings"
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = rope.values() if rope and all(isinstance(v, dict) for v in rope.values()) else [rope]
     if any(kind.get("rope_type", "default") in MOVING for kind in kinds):

@@ -28,7 +28,8 @@ def stream_key(seed: int) -> np.uint64:
     # 64 bits of the seed at a time, so that integers of any size and sign have their own stream.
     state, rest = int(seed < 0), abs(seed)
     while True:
-        word = (state + rest % 2**64 + 1) * GOLDEN % 2**64
+        # The state is scaled, or the sign of -1 would be the same as adding 1 and give it the stream of 2.
+        word = (state * int(MIX_1) + rest % 2**64 + 1) * GOLDEN % 2**64
         state, rest = int(_mix(np.array([word], np.uint64))[0]), rest >> 64
         if not rest:
             return np.uint64(state)

@@ -115,6 +115,14 @@ def _join_biases(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None
     return torch.cat([weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts])
 
 
+def _in_use(module: Any) -> Any:
+    """The module that acts: PEFT wraps those it trains as a whole (`modules_to_save`)."""
+    if not hasattr(module, "original_module") or not hasattr(module, "modules_to_save"):
+        return module
+    active = [name for name in module.active_adapters if name in module.modules_to_save]
+    return module.original_module if module.disable_adapters or not active else module.modules_to_save[active[0]]
+
+
 class Norm:
     """RMSNorm or LayerNorm. Gemma's RMSNorm scales by 1 + weight.
 
@@ -123,6 +131,7 @@ class Norm:
     """
 
     def __init__(self, module: Any, order: Tensor | None = None) -> None:
+        module = _in_use(module)
         self.layer = isinstance(module, nn.LayerNorm)
         self.eps = float(next(getattr(module, n) for n in ("variance_epsilon", "eps") if hasattr(module, n)))
         weight: Tensor = module.weight.detach()
@@ -155,6 +164,10 @@ class Norm:
         if self.layer:
             return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
         return F.rms_norm(x, self.shape, self.weight, self.eps)
+
+
+def _merged(adapter: Any) -> tuple[str, ...]:
+    return tuple(getattr(adapter, "merged_adapters", ()))
 
 
 class Fingerprint:
@@ -193,4 +206,4 @@ class Fingerprint:
             for p in table.values()
             if p is not None
         )
-        return (*weights, *((m.disable_adapters, m.merged, tuple(m.active_adapters)) for m in self.adapters))
+        return (*weights, *((m.disable_adapters, _merged(m), tuple(m.active_adapters)) for m in self.adapters))

@@ -27,16 +27,14 @@ from groupwise.programs.learning.model import body_of, line_text, prompt_of
 from groupwise.programs.learning.rollout import prompt_ids, shuffled
 from groupwise.programs.search.tree import EvaluationRecord, SearchTree
 from groupwise.training.token_attempts import Row
-from groupwise.types import Batch, End, Group, Score, ScoredGroup, Task, Trajectory
+from groupwise.types import SEARCHED, SHOWN, Batch, End, Group, Score, ScoredGroup, Task, Trajectory
 
 # Problems with stored programs; the oldest is dropped first.
 MOST = 5000
 SEARCH = "search"
 
 
-def searched_group(
-    task: Task, tree: SearchTree, tokenizer: Any, limit: int, version: int, placebo: bool
-) -> ScoredGroup:
+def searched_group(task: Task, tree: SearchTree, tokenizer: Any, limit: int, placebo: bool) -> ScoredGroup:
     """All programs that a search evaluated for a task as one group, with the tree's log-probabilities.
 
     The log-probability of a line is stored at its first token, with 0 at the others, so that the sum over a program is
@@ -44,7 +42,7 @@ def searched_group(
     """
     problem: CodeProblem = task.payload
     prompt = prompt_ids(tokenizer, problem, limit)
-    members = tuple(_attempt(task, problem, prompt, record, tokenizer, version) for record in tree.records)
+    members = tuple(_attempt(task, problem, prompt, record, tokenizer) for record in tree.records)
     scores = []
     for record in tree.records:
         solved, outcome = float(record.judged.solved), str(record.judged.notes.get("outcome", ""))
@@ -60,7 +58,7 @@ def trajectories_of(
     `workflow_paths` name the files of the programs, if they were saved.
     """
     task = Task(f"{problem.family} {problem.difficulty}/0", problem, 0)
-    group = searched_group(task, tree, tokenizer, 1 << 30, 0, placebo=False)
+    group = searched_group(task, tree, tokenizer, 1 << 30, placebo=False)
     members = group.group.members
     return {
         "problem": prompt_of(problem),
@@ -74,7 +72,7 @@ def trajectories_of(
 
 
 def _attempt(
-    task: Task, problem: CodeProblem, prompt: Sequence[int], record: EvaluationRecord, tokenizer: Any, version: int
+    task: Task, problem: CodeProblem, prompt: Sequence[int], record: EvaluationRecord, tokenizer: Any
 ) -> Trajectory:
     ids, logp = list(prompt), [0.0] * len(prompt)
     for step in record.steps:
@@ -92,7 +90,7 @@ def _attempt(
         actions=row,
         mask=np.arange(len(row)) >= len(prompt),
         behavior_logp=np.array(logp, np.float32),
-        versions=np.full(len(row), version, np.int64),
+        versions=np.full(len(row), SEARCHED, np.int64),
         rewards=np.zeros(len(row)),
         end=End.FINISHED,
         terminated=True,
@@ -162,6 +160,7 @@ def beside(batch: Batch, shown: Batch, weight: float) -> Batch:
         total_rows=batch.total_rows + shown.total_rows,
         total_tokens=batch.total_tokens + shown.total_tokens,
         keep=maybe(batch.keep, own),
+        versions=maybe(batch.versions, torch.full(own.shape, SHOWN)),
         weight_group=maybe(batch.weight_group, torch.zeros_like(own)),
         weights=maybe(batch.weights, torch.ones_like(own)),
         reference_logp=maybe(batch.reference_logp, shown.behavior_logp),

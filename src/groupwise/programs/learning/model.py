@@ -10,7 +10,7 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunError
-from groupwise.language.adapters import Lora
+from groupwise.language.adapters import wanted_lora
 from groupwise.language.loading import LanguageModel, load_model
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import piece_tokenizer, tiny_model
@@ -103,7 +103,7 @@ def load_writer(cfg: TrainingConfig) -> LanguageModel:
     if name == TINY:
         made, tokenizer = tiny_model(cfg.run.seed, layers=LAYERS, width=WIDTH, tokenizer=code_tokenizer())
         return LanguageModel(made.to(cfg.policy.device), tokenizer, TINY)
-    lora = Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank) if settings.lora_rank else None
+    lora = wanted_lora(settings)
     return load_model(
         name, dtype=getattr(torch, settings.dtype), device=cfg.policy.device, lora=lora,
         quantization=settings.quantization, gradient_checkpointing=cfg.policy.gradient_checkpointing,

@@ -107,12 +107,12 @@ class CodeSource(GroupSource):
         tasks = self.searches.take(count)
         searches = [partial(self.explore, task) for task in tasks]
         trees = [explore(Uniform()) for explore in searches] if first else together(self.prior, searches)
-        limit, version, placebo = self.engine.max_length, self.policy.version, self.options.placebo
+        limit, placebo = self.engine.max_length, self.options.placebo
         groups = []
         for task, tree in zip(tasks, trees, strict=True):
             if self.options.programs:
                 save_programs(task.payload, tree.records, Path(self.options.programs) / f"{task.seed:06}")
-            groups.append(searched_group(task, tree, self.tokenizer, limit, version, placebo))
+            groups.append(searched_group(task, tree, self.tokenizer, limit, placebo))
             self.finds.add(groups[-1])
         return tuple(groups)
 
@@ -184,6 +184,13 @@ SLOTS = 256
 def check(cfg: TrainingConfig) -> None:
     """Refuse settings that no run can be made of."""
     options = code_options(cfg)
+    if cfg.language.chat_template_kwargs:
+        raise ConfigError(
+            f"language.chat_template_kwargs = {dict(cfg.language.chat_template_kwargs)} has no effect: a program is "
+            "continued from its header, so the model does not think first",
+            hint="Leave it out.",
+            field="language.chat_template_kwargs",
+        )
     if cfg.advantage.estimator != "outcome":
         raise ConfigError(
             f"advantage.estimator = {cfg.advantage.estimator!r} needs rewards of single steps; a program has one score",

@@ -219,7 +219,7 @@ class JudgeEndpoint:
                 return reply
 
     async def _post(self, body: Mapping[str, Any]) -> JudgeReply:
-        self._insist_on_key()
+        self.insist_on_key()
         httpx = http_client()
         # A proxy from the environment is not for servers on this machine.
         client = httpx.AsyncClient(verify=_tls(), timeout=self.timeout, trust_env=not self.address.on_this_machine)
@@ -242,7 +242,7 @@ class JudgeEndpoint:
             raise self._refused(response.status_code, response.headers, text)
         return self._reply(text)
 
-    def _insist_on_key(self) -> None:
+    def insist_on_key(self) -> None:
         missing, url = self.address.missing, self.address.url
         if missing:
             message = f"{missing} is not set, so {url} would reject the {self.role} {self.address.model}"

@@ -2,10 +2,11 @@
 
     score_group ─► cache? ─► question (shuffled, neutral names) ─► endpoint ─► answer checked ─► scores, un-shuffled
                                   ▲                                              │ unusable
-                                  └───────── again, in another order ◄───────────┘ … then the fallback, flagged
+                                  └───────── again, in another order ◄───────────┘ … then the attempts have failed
 
-A group is scored by the judge or by the fallback, never by both; missing scores are never made up. After "RULER" in
-OpenPipe's ART. Unlike there, every criterion has its own score, and identical attempts get identical scores.
+A run whose judge cannot be used stops, unless you chose a fallback, which then scores the group and flags it. A group
+is scored by the judge or by the fallback, never by both; missing scores are never made up. After "RULER" in OpenPipe's
+ART. Unlike there, every criterion has its own score, and identical attempts get identical scores.
 """
 
 import random
@@ -27,6 +28,7 @@ from groupwise.rewards.judge.rubrics import RUBRICS, Rubric, rubric_of
 from groupwise.types import Failed, Failure, Group, Hint, Message, Metrics, Reward, Score, Task, Trajectory
 
 FLAG = "judge_fallback"
+FALL_BACK = "To let a heuristic on the words stand in for the judge, set fallback_enabled = true in its options."
 
 
 class RulerRewardFunction(RewardFunction):
@@ -37,8 +39,8 @@ class RulerRewardFunction(RewardFunction):
       rubric: a rubric, or the name of one.
       weight: the weight of this reward among others.
       fallback_enabled: if the judge is unavailable, score the group with `fallback` and flag it "judge_fallback";
-        otherwise its attempts fail.
-      fallback: the reward to fall back on; by default a heuristic on the words.
+        otherwise its attempts fail, and a step or evaluation without any score ends the run, which can be resumed.
+      fallback: the reward to fall back on, which enables it; by default a heuristic on the words.
       base_url, api_key: used instead of the provider's and its environment variable.
       seed: determines the order in which attempts are shown.
       max_concurrency: how many calls may be under way at once.
@@ -57,7 +59,7 @@ class RulerRewardFunction(RewardFunction):
         model: str = "openai/gpt-4",
         rubric: Rubric | str = "general",
         weight: float = 1.0,
-        fallback_enabled: bool = True,
+        fallback_enabled: bool = False,
         *,
         name: str | None = None,
         fallback: Reward | None = None,
@@ -87,7 +89,7 @@ class RulerRewardFunction(RewardFunction):
         self.endpoint = JudgeEndpoint(resolve(model, base_url, api_key), timeout, given)
         self.breaker = CircuitBreaker(breaker_threshold, breaker_cooldown)
         self.retry_policy = RetryPolicy(max_concurrency, retries, self.breaker, pause)
-        self.fallback: Reward | None = (fallback or HeuristicReward()) if fallback_enabled else None
+        self.fallback: Reward | None = HeuristicReward() if fallback_enabled and fallback is None else fallback
         self.seed = seed
         self.max_prompt_tokens = max_prompt_tokens
         self.cache = JudgeCache(cache_path)
@@ -97,6 +99,14 @@ class RulerRewardFunction(RewardFunction):
     def compute_reward(self, turns: Sequence[Message]) -> Any:
         message = "a judge compares the attempts of a group"
         raise ContractError(message, hint="Use `await judge(task, group)`, or `score_groups`.")
+
+    def insist_usable(self) -> None:
+        """Refuse, before a run starts, a judge that has no key and no fallback."""
+        if self.fallback is None:
+            try:
+                self.endpoint.insist_on_key()
+            except EndpointError as error:
+                raise ConfigError(error.message, hint=f"{error.hint} {FALL_BACK}", field="reward.name") from None
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         if not group:
@@ -120,7 +130,9 @@ class RulerRewardFunction(RewardFunction):
         self, task: Task, group: Sequence[Trajectory], why: EndpointError
     ) -> tuple[Sequence[Score | Failed], By]:
         if self.fallback is None:
-            return [Failed(Failure("judge", why.code, why.message, why.hint))] * len(group), "nobody"
+            return [Failed(Failure("judge", why.code, why.message, f"{why.hint} {FALL_BACK}".strip()))] * len(
+                group
+            ), "nobody"
         return await stand_in(self.fallback, Group(group[0].group_id, task, tuple(group)), FLAG), "fallback"
 
     async def _marks(self, talks: Sequence[Talk]) -> tuple[dict[Talk, Marks], By]:
@@ -189,7 +201,7 @@ class RulerRewardFunction(RewardFunction):
 
 def _creator(rubric: str) -> Callable[..., RulerRewardFunction]:
     def create(
-        model: str = "openai/gpt-4", weight: float = 1.0, fallback_enabled: bool = True, **settings: Any
+        model: str = "openai/gpt-4", weight: float = 1.0, fallback_enabled: bool = False, **settings: Any
     ) -> RulerRewardFunction:
         return RulerRewardFunction(model, rubric, weight, fallback_enabled, **settings)
 

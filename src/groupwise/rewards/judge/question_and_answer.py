@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from groupwise.rewards.judge.endpoint import EndpointError, JudgeReply
 from groupwise.rewards.judge.rubrics import Rubric
+from groupwise.thoughts import apart, without_thoughts
 from groupwise.types import Message
 
 Talk: TypeAlias = tuple[str, ...]
@@ -49,7 +50,7 @@ class JudgeQuestion:
 
 def talk_of(turns: Sequence[Message]) -> Talk:
     """The conversation as the judge sees it, without other fields of its messages."""
-    return tuple(_line({key: turn[key] for key in KEPT if turn.get(key) is not None}) for turn in turns)
+    return tuple(_line({key: turn[key] for key in KEPT if turn.get(key) is not None}) for turn in map(apart, turns))
 
 
 def _line(turn: Mapping[str, Any]) -> str:
@@ -124,7 +125,6 @@ def _schema(rubric: Rubric, names: Sequence[str]) -> dict[str, Any]:
 Marks: TypeAlias = "dict[str, float]"
 """A score per criterion."""
 
-THOUGHTS = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
@@ -148,8 +148,7 @@ def checked_marks(row: Any, rubric: Rubric) -> Marks:
 
 
 def _rows(text: str) -> list[Any]:
-    # Reasoning models think aloud first.
-    text = THOUGHTS.sub("", text, count=1)
+    text = without_thoughts(text)
     fenced = FENCE.fullmatch(text)
     try:
         answer = json.loads(fenced[1] if fenced else text, object_pairs_hook=_once_each, parse_constant=_no_constant)

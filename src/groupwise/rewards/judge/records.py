@@ -229,7 +229,10 @@ class JudgeTally:
         self._reported.add(self.last.code)
         missed = sum(by in ("fallback", "nobody") for by in self.recent)
         remedy = self.last.hint or "Check judge/fallback_share, and read the judge's answers in its record."
-        message = f"the judge did not score {missed} of the last {len(self.recent)} groups: {self.last.message}"
+        instead = "; the fallback did" if "fallback" in self.recent else ""
+        message = (
+            f"the judge did not score {missed} of the last {len(self.recent)} groups{instead}: {self.last.message}"
+        )
         return (Hint("judge_fallback", message, remedy),)
 
     def state_dict(self) -> dict[str, Any]:

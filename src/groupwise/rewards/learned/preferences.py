@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
 from groupwise.readers import data_limits, json_lines
+from groupwise.thoughts import apart
 from groupwise.types import Message
 
 LONGEST_TURN = 4000  # characters
@@ -53,7 +54,7 @@ def stable_hash(*things: object) -> int:
 
 
 def _text(message: Message) -> str:
-    content = message.get("content") or ""
+    content = apart(message).get("content") or ""
     if not isinstance(content, str):  # a list of parts, as in chat APIs
         content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
     calls = message.get("tool_calls")

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from groupwise.errors import ConfigError
 from groupwise.rewards.function import RewardFunction, turns_of
 from groupwise.rewards.scoring import per_attempt
+from groupwise.thoughts import REASONING, THINK, apart
 from groupwise.types import Failed, Message, Score, Task, Trajectory
 
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
@@ -25,9 +26,19 @@ QUOTES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'"})
 
 @dataclass(frozen=True)
 class ReplyText:
-    """One turn of the assistant, as words and sentences."""
+    """One turn of the assistant: its answer, as words and sentences, and the thought before it."""
 
     text: str
+    reasoning: str = ""
+    raw: str = ""
+
+    @property
+    def written(self) -> str:
+        """Thought and answer together: as they were written or, if other marks were used, as <think> and the answer."""
+        if THINK[0] in self.raw or not self.reasoning:
+            return self.raw or self.text
+        # A thought without an answer is left open.
+        return f"{THINK[0]}\n{self.reasoning}" + (f"\n{THINK[1]}\n\n{self.text}" if self.text.strip() else "")
 
     @cached_property
     def words(self) -> list[str]:
@@ -66,10 +77,16 @@ def phrase_of(text: str) -> str:
 
 
 def replies(turns: Sequence[Message]) -> list[ReplyText]:
-    """The assistant's turns. A turn that only calls tools does not count; an empty one does."""
+    """The assistant's answers, without thoughts. A turn that only calls tools does not count; an empty one does."""
     spoken = [turn for turn in turns if turn.get("role") == "assistant"]
-    said = [(text_of(turn.get("content")), turn.get("tool_calls")) for turn in spoken]
-    return [ReplyText(text) for text, calls in said if text.strip() or not calls]
+    said = [(_reply(turn), turn.get("tool_calls")) for turn in spoken]
+    return [reply for reply, calls in said if reply.text.strip() or not calls]
+
+
+def _reply(turn: Message) -> ReplyText:
+    split = apart(turn)
+    raw = turn.get("text") or turn.get("content")
+    return ReplyText(text_of(split.get("content")), split.get(REASONING) or "", raw if isinstance(raw, str) else "")
 
 
 def text_of(content: Any) -> str:

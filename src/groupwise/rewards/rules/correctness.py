@@ -22,6 +22,7 @@ from groupwise.foreign_programs import ProgramFailed, last_match
 from groupwise.rewards.function import RewardFunction, turns_of
 from groupwise.rewards.rules.components import Component, ReplyText, known, replies
 from groupwise.rewards.scoring import per_attempt
+from groupwise.thoughts import THINK
 from groupwise.types import Failed, Message, Score, Task, Trajectory
 from groupwise.workers import RequestFailed, WorkerLost, Workers, WorkerTimeout
 
@@ -238,7 +239,8 @@ class FormatReward(Component):
 
     `pattern`: a regular expression that must match somewhere in the reply. `tags`: each `<tag>…</tag>` must occur
     exactly once, in the given order. `json_keys`: the reply must be a JSON object, optionally inside a ``` fence, with
-    each of these keys; an empty list accepts any JSON.
+    each of these keys; an empty list accepts any JSON. Thoughts are left out, unless the pattern contains `<think>` or
+    `think` is one of the tags.
     """
 
     label = "format"
@@ -261,8 +263,10 @@ class FormatReward(Component):
         self.json_keys = None if json_keys is None else _as_tuple(json_keys)
 
     def rate(self, reply: ReplyText) -> float:
-        met = [] if self.pattern is None else [self._matches(reply.text)]
-        met += self._tags_met(reply.text)
+        met = []
+        if self.pattern is not None:
+            met.append(self._matches(reply.written if THINK[0] in self.pattern else reply.text))
+        met += self._tags_met(reply.written if "think" in self.tags else reply.text)
         met += self._json_met(reply.text)
         return sum(met) / len(met)
 

@@ -23,7 +23,8 @@ EVENT_STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}
 async def chat(request: schemas.ChatRequest, parts: Shared, who: Asker) -> Any:
     """Send a message. The answer comes in one piece, or with `stream` as server-sent events.
 
-    The events are `start`, `delta`, `call` and `result` (of tools), and `done` with the full answer, or `error`.
+    The events are `start`, `thought`, `delta`, `call` and `result` (of tools), and `done` with the full answer, or
+    `error`.
     """
     if request.strategy is not None:
         parts.chat_models.chat_service.check_strategy(request.strategy)
