@@ -138,11 +138,22 @@ class DesignScorer:
         }
 
     def __call__(self, design: Design, performance: Performance | None = None) -> DesignScore:
-        """The score of a design; its performance is evaluated unless given."""
+        """The score of a design; its performance is evaluated unless given.
+
+        Cutting people off must not pay: with timeouts for people, it is the lower of the scores with and without them.
+        """
+        patient = self._patient(design)
+        if patient is None:
+            return self._scored(design, performance)
+        measured = performance is not None and performance.tier == "simulation"
+        without = evaluate(patient, self.requirements, "measured" if measured else "auto")
+        return min(self._scored(patient, without), self._scored(design, performance), key=lambda one: one.total)
+
+    def _scored(self, design: Design, performance: Performance | None = None) -> DesignScore:
         found = anatomy(design)
         broken = self.rules.broken(design, found.runs)
         if not broken:
-            performance = self._patient(design, performance or evaluate(design, self.requirements))
+            performance = performance or evaluate(design, self.requirements)
             full = self._overload(performance)
             late = self.rules.late(performance.cycle_time)
             broken = [full] if full else [late] if late else []
@@ -234,10 +245,10 @@ class DesignScorer:
         able = f"{self.rate:.4g} cases arrive per second, but only {performance.capacity:.4g} can be handled"
         return Violation("overload", performance.reason or able)
 
-    def _patient(self, design: Design, performance: Performance) -> Performance:
-        """The performance, but no faster than without timeouts for people: cutting them off does not save time."""
+    def _patient(self, design: Design) -> Design | None:
+        """The design without its timeouts for people, if it has any."""
         if all(one.handling.timeout is None for one in activities(design.root)):
-            return performance
+            return None
 
         def waited_for(block: Block) -> Block:
             if not isinstance(block, Activity) or block.handling.timeout is None:
@@ -247,13 +258,7 @@ class DesignScorer:
             return replace(block, handling=replace(block.handling, timeout=None)) if human else block
 
         root = rewritten(design.root, waited_for)
-        if root == design.root:
-            return performance
-        patient = evaluate(replace(design, root=root), self.requirements)
-        if patient.cycle_time <= performance.cycle_time:
-            return performance
-        capacity, reason = min(performance.capacity, patient.capacity), performance.reason or patient.reason
-        return replace(performance, cycle_time=patient.cycle_time, capacity=capacity, reason=reason)
+        return None if root == design.root else replace(design, root=root)
 
     def _useful(self, performance: Performance, working: float) -> float:
         """The share of the servers' work that was necessary: doing more than that must not count as being busy."""
