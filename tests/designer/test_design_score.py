@@ -1,4 +1,4 @@
-"""A share of `benchmarks/design_score.py`, by formulas where they hold: the better design scores higher, tricks do not."""
+"""A share of `benchmarks/design_score.py`, by formulas where they hold."""
 
 from __future__ import annotations
 
