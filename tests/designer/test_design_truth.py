@@ -15,11 +15,11 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import design_truth as benchmark
 import design_truth_cases as truth
 
-HAND = {"cycle_time": 100.0, "cost": 10.0}
+HAND = {"cycle_time": 100.0, "cost": 10.0, "completed": 1.0}
 
 
 def found(promised: float, yawl: float = 100.0, status: int = 0, **rest: Any) -> dict[str, Any]:
-    referee = {"bpmn": {"cycle_time": 100.0, "cost": 10.0}, "yawl": {"cycle_time": yawl, "cost": 10.0}}
+    referee = {"bpmn": HAND, "yawl": {**HAND, "cycle_time": yawl}}
     own = {"status": status, "promised": promised, "referee": referee, "hand": HAND, "rejected": [], "faults": []}
     return {**own, "parallel": True, **rest}
 
@@ -31,7 +31,9 @@ def found(promised: float, yawl: float = 100.0, status: int = 0, **rest: Any) ->
 def test_a_design_is_dominated_if_the_other_is_clearly_better_in_one_and_not_worse_in_the_other(
     hand: tuple[float, float], dominated: bool
 ) -> None:
-    assert benchmark.dominates({"cycle_time": hand[0], "cost": hand[1]}, HAND) == dominated
+    other = {"cycle_time": hand[0], "cost": hand[1], "completed": 1.0}
+    assert benchmark.dominates(other, HAND) == dominated
+    assert not benchmark.dominates({**other, "completed": 0.9}, HAND), "it is quicker because it gives up"
 
 
 def test_claims_count_promises_successes_and_what_was_not_designed() -> None:
