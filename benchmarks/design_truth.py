@@ -89,7 +89,7 @@ def is_parallel(root: Block) -> bool:
 
 
 def dominates(hand: dict[str, float], ours: dict[str, float]) -> bool:
-    """Whether the hand-made design is clearly better in time or cost, not worse in the other, and loses no more cases."""
+    """Whether the hand-made design is clearly better in time or cost, not worse in the other, and completes as many."""
     if hand["completed"] < ours["completed"] - CLEARLY:
         return False
     ratios = [hand[name] / ours[name] if ours[name] else 1.0 for name in ("cycle_time", "cost")]
