@@ -60,14 +60,14 @@ def judge(case: truth.TruthCase, cases: int, seed: int) -> dict[str, Any]:
         hand = asdict(_refereed(case, here, cases, seed))
         if status == 2:
             return {"status": status, "said": answer["error"]["message"], "hand": hand}
-        chosen = next(row for row in answer["pareto"] if row["chosen"])
+        files = dict(zip(FORMATS, map(Path, answer["written"]), strict=True))
         design = lift(read_workflow(files["bpmn"]))
         scored = {name: command("score", file, "-r", asked) for name, file in files.items()}
         rejected = [name for name, (bad, told) in scored.items() if bad or told["broken"]]
         found = truth.TruthCase(case.name, case.requirements, design, case.parallel)
         return {
             "status": status,
-            "promised": chosen["cycle_time"],
+            "promised": answer["performance"]["cycle_time"],
             "referee": {
                 name: asdict(simulate(read_net(file), case.requirements, cases, seed)) for name, file in files.items()
             },

@@ -154,8 +154,16 @@ def test_a_deadline_that_no_design_kept_is_a_failure(
     """30 s are possible with nobody waiting, and somebody always waits."""
     rules = {"precedes": [["take order", "pack box"], ["pack box", "send box"]], "deadline": 30.001}
     path = tiny(tmp_path / "late.yaml", rules=rules)
-    assert run(["design", str(path), "--policy", weights]) == 1
-    assert "No design was found that obeys every rule" in capsys.readouterr().out
+    good = tmp_path / "late.bpmn"
+    good.write_text("an earlier design")
+    assert run(["design", str(path), "--policy", weights, "-o", str(good)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "No design was found that obeys every rule" in out
+    assert "not written, because the closest design breaks a rule" in out
+    assert good.read_text() == "an earlier design"
+    closest = tmp_path / "closest-late.bpmn"
+    status, found = answer(capsys, "score", closest, "-r", path)
+    assert (status, found["broken"][0]["rule"]) == (1, "deadline")
 
 
 def test_a_single_run_is_designed_by_its_schedule(weights: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,21 +67,29 @@ def design(
 ) -> int:
     """Design a workflow that is sound and obeys every rule, as good as the evaluations allow.
 
-    `groupwise convert --help` lists the formats of -o. Ctrl-C ends the search and keeps the best design so far. The
-    exit status is 1 if no design meets the deadline, 2 if the requirements contradict each other.
+    `groupwise convert --help` lists the formats of -o. Ctrl-C ends the search and keeps the best design so far. If no
+    design obeys every rule, the closest one is written as closest-NAME, and the exit status is 1. It is 2 if the
+    requirements contradict each other.
     """
     for path in out:
         find_format(path)
     asked = DesignOptions(requirements, evaluations, learn, memory, policy, seed, check)
     with graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised).choosing(choose)
-    notes = [*found.notes, *(found.details if common.debug else ()), *written(found, out)]
+    paths = out
+    notes = [*found.notes, *(found.details if common.debug else ())]
+    if found.score.broken and out:
+        # A design that breaks a rule must not be taken for a good one, or replace one.
+        paths = tuple(path.with_name(f"closest-{path.name}") for path in out)
+        kept = ", ".join(map(str, out))
+        notes.append(f"{kept}: not written, because the closest design breaks a rule. It has another name.")
+    notes += written(found, paths)
     if report is not None:
         write_output(report, design_page(found))
     if common.json:
-        answer({**found.as_dict(), "written": [str(path) for path in out], "notes": notes})
+        answer({**found.as_dict(), "written": [str(path) for path in paths], "notes": notes})
     else:
-        show(found, [*out, *([report] if report else [])], notes, Console())
+        show(found, [*paths, *([report] if report else [])], notes, Console())
     return 130 if flag.raised else 1 if found.score.broken else 0
 
 

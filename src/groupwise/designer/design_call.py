@@ -105,6 +105,7 @@ class DesignReport:
         return {
             "requirements": self.requirements.name,
             **self.score.as_dict(),
+            "performance": asdict(self.score.performance) if self.score.performance else None,
             "design": one_line(self.design.root),
             "servers": dict(self.design.servers),
             "evaluations": outcome.evaluations,

@@ -266,7 +266,9 @@ class DesignSession:
     def _settled(self) -> bool:
         # Whether the best score has improved by less than the threshold over the last generations.
         stopping, patience = self.designer.stopping, self.designer.stopping.early_stopping_patience
-        if not stopping.early_stopping or len(self.history) <= patience:
+        best = self.generations.best.score if self.history else None
+        # As long as every design breaks a rule, scores are 0 and say nothing about progress.
+        if not stopping.early_stopping or len(self.history) <= patience or best is None or best.broken:
             return False
         bests = np.maximum.accumulate([generation.best for generation in self.history])
         gain = bests[-1] - bests[-1 - patience]
