@@ -138,22 +138,11 @@ class DesignScorer:
         }
 
     def __call__(self, design: Design, performance: Performance | None = None) -> DesignScore:
-        """The score of a design; its performance is evaluated unless given.
-
-        Cutting people off must not pay: with timeouts for people, it is the lower of the scores with and without them.
-        """
-        patient = self._patient(design)
-        if patient is None:
-            return self._scored(design, performance)
-        measured = performance is not None and performance.tier == "simulation"
-        without = evaluate(patient, self.requirements, "measured" if measured else "auto")
-        return min(self._scored(patient, without), self._scored(design, performance), key=lambda one: one.total)
-
-    def _scored(self, design: Design, performance: Performance | None = None) -> DesignScore:
+        """The score of a design; its performance is evaluated unless given."""
         found = anatomy(design)
         broken = self.rules.broken(design, found.runs)
         if not broken:
-            performance = performance or evaluate(design, self.requirements)
+            performance = self._patient(design, performance or evaluate(design, self.requirements))
             full = self._overload(performance)
             late = self.rules.late(performance.cycle_time)
             broken = [full] if full else [late] if late else []
@@ -213,7 +202,7 @@ class DesignScorer:
     def _shape(self, design: Design, found: Anatomy) -> tuple[list[Measured], list[Measured]]:
         metrics, runs = found.metrics, found.runs
         paths, states = self.references.cyclomatic, self.references.control_flow
-        interface = metrics.interface / metrics.nodes
+        interface = math.sqrt(metrics.interface / metrics.nodes)
         described = labelled = 0
         covered, rarest = 0.0, 1.0
         for activity, _, share in runs:
@@ -233,7 +222,7 @@ class DesignScorer:
             (metrics.paths, measures.halved(metrics.paths, paths, paths + 9), paths),
             (metrics.control_flow, measures.halved(metrics.control_flow, states, states + 20), states),
             (interface, measures.halved(interface, 1, 5), 1.0),
-            (metrics.connectivity, measures.halved(metrics.connectivity, 1, 1.5), 1.0),
+            (metrics.connectivity, measures.halved(metrics.connectivity, 1, 2), 1.0),
             (covered, covered, 1.0),
         ]
         return structure, [(value, value, 1.0) for value in (read, apart, documented, tested)]
@@ -245,10 +234,10 @@ class DesignScorer:
         able = f"{self.rate:.4g} cases arrive per second, but only {performance.capacity:.4g} can be handled"
         return Violation("overload", performance.reason or able)
 
-    def _patient(self, design: Design) -> Design | None:
-        """The design without its timeouts for people, if it has any."""
+    def _patient(self, design: Design, found: Performance) -> Performance:
+        """With timeouts for people, the worse of the figures with and without them: cutting people off must not pay."""
         if all(one.handling.timeout is None for one in activities(design.root)):
-            return None
+            return found
 
         def waited_for(block: Block) -> Block:
             if not isinstance(block, Activity) or block.handling.timeout is None:
@@ -258,7 +247,20 @@ class DesignScorer:
             return replace(block, handling=replace(block.handling, timeout=None)) if human else block
 
         root = rewritten(design.root, waited_for)
-        return None if root == design.root else replace(design, root=root)
+        if root == design.root:
+            return found
+        tier = "measured" if found.tier == "simulation" else "auto"
+        patient = evaluate(replace(design, root=root), self.requirements, tier)
+        return replace(
+            patient,
+            cycle_time=max(found.cycle_time, patient.cycle_time),
+            waiting=max(found.waiting, patient.waiting),
+            cost=max(found.cost, patient.cost),
+            throughput=min(found.throughput, patient.throughput),
+            completed=min(found.completed, patient.completed),
+            capacity=min(found.capacity, patient.capacity),
+            reason=found.reason or patient.reason,
+        )
 
     def _useful(self, performance: Performance, working: float) -> float:
         """The share of the servers' work that was necessary: doing more than that must not count as being busy."""
