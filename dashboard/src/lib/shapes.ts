@@ -272,9 +272,9 @@ export interface components {
             format?: string | null;
             /**
              * Evaluations
-             * @default 32
+             * @description Designs to evaluate. Default: 64, and more until the starting design is beaten.
              */
-            evaluations: number;
+            evaluations?: number | null;
             /**
              * Seed
              * @default 0
@@ -296,6 +296,11 @@ export interface components {
             id: string;
             /** Name */
             name: string;
+            /**
+             * Headline
+             * @description The result in one or two sentences.
+             */
+            headline: string;
             /** Sound */
             sound: boolean;
             /** Score */

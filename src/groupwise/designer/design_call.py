@@ -104,6 +104,7 @@ class DesignReport:
         outcome = self.outcome
         return {
             "requirements": self.requirements.name,
+            "headline": self.explanation.headline(),
             **self.score.as_dict(),
             "performance": asdict(self.score.performance) if self.score.performance else None,
             "design": one_line(self.design.root),

@@ -36,14 +36,13 @@ Asked = Mapping[str, Any]
 
 
 def design(asked: Asked) -> dict[str, Any]:
-    """The best design found within the evaluations, with a picture and the document for downloads."""
+    """The best design found, with a picture and the document for downloads."""
     start = _written_workflow(asked)
     _written_requirements(asked, start)
     request = DesignOptions(Path(REQUIREMENTS), asked["evaluations"], seed=asked["seed"], check=asked["check"])
     found = design_for(request, lambda generation: None, lambda: False)
     document = document_of(found.design, found.requirements)
-    performance = asdict(found.score.performance) if found.score.performance is not None else None
-    return {**found.as_dict(), "notes": list(found.notes), "performance": performance, **_shown(document)}
+    return {**found.as_dict(), "notes": list(found.notes), **_shown(document)}
 
 
 def check(asked: Asked) -> dict[str, Any]:

@@ -277,7 +277,9 @@ class DesignRequest(RequestModel):
     requirements: LongText | dict[str, Any] = Field(description="YAML or JSON text, or the object itself.")
     workflow: LongText | None = Field(None, description="A workflow to start from, in any readable format.")
     format: FormatName | None = Field(None, description="Its format. Default: detected.")
-    evaluations: Annotated[int, Field(ge=1, le=4096)] = 32
+    evaluations: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        None, description="Designs to evaluate. Default: 64, and more until the starting design is beaten."
+    )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     check: StrictBool = Field(
         False, description="Simulate the best design and report how well its performance was predicted."
@@ -317,6 +319,7 @@ class DesignView(BaseModel):
 
     id: str
     name: str
+    headline: str = Field(description="The result in one or two sentences.")
     sound: bool
     score: float
     groups: dict[str, float | None]
