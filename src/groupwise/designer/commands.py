@@ -16,6 +16,7 @@ from rich.console import Console
 from groupwise.designer import prediction_correction as correction
 from groupwise.designer.design_call import DesignOptions, DesignReport, design_for
 from groupwise.designer.memory import MEMORY_FILE, open_memory
+from groupwise.designer.problem import DesignProblem
 from groupwise.designer.results.outcome import Generation
 from groupwise.designer.results.report import design_page, show
 from groupwise.designer.text_requirements import requirements_from_text
@@ -176,6 +177,7 @@ def requirements(
     """
     found, notes = _made(source, column, support, model)
     conflicts = [str(conflict) for conflict in contradictions(found)]
+    conflicts += [f"cannot be designed: {limit}" for limit in DesignProblem(found).limits if not conflicts]
     best, chain = best_cycle_time(found)
     if out is not None:
         write_output(out, _text(found, out))

@@ -24,6 +24,8 @@ from groupwise.designer.problem import (
     Ints,
 )
 
+# The share of an activity's cases that may be lost although more retries are possible.
+MOST_LOST = 0.02
 # Candidates for the number of retries: 0 to 3.
 RETRIES = 4
 
@@ -269,6 +271,8 @@ class _Construction:
             legal, known = self._blank(len(subjects), RETRIES)
             fails = problem.failure[subjects][:, None]
             tries = np.arange(1, RETRIES + 1)
+            # So few retries that cases are lost are not offered, as long as more would help.
+            legal[..., :RETRIES] &= (fails**tries <= MOST_LOST) | (tries == RETRIES)
             # Features: probability of success within so many tries, expected repetitions, failure rate.
             known[:, :, :RETRIES, 0] = 1 - fails**tries
             known[:, :, :RETRIES, 1] = (1 - fails**tries) / (1 - fails) - 1

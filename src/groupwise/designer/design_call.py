@@ -13,7 +13,7 @@ from groupwise.designer.generations import Candidate
 from groupwise.designer.memory import MEMORY_FILE, open_memory
 from groupwise.designer.pipeline import Designer, DesignSession
 from groupwise.designer.policy import PRETRAINED, GraphPolicy, load_policy, save_policy
-from groupwise.designer.results.explanation import Explanation, ParetoRow, explain, one_line, pareto_rows
+from groupwise.designer.results.explanation import Explanation, ParetoRow, explain, lost_words, one_line, pareto_rows
 from groupwise.designer.results.outcome import ConvergenceReading, DesignOutcome, Generation, convergence_table
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
@@ -160,7 +160,8 @@ def search(
     if check:
         session.check()
     outcome = session.outcome()
-    return DesignReport(session.requirements, outcome, explain(outcome), outcome.notes)
+    lost = lost_words(session.prepared.scorer.cases, outcome.best.design)
+    return DesignReport(session.requirements, outcome, explain(outcome), (*outcome.notes, *lost))
 
 
 def _save_learned(options: DesignOptions, policy: GraphPolicy) -> Path:

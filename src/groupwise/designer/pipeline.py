@@ -30,7 +30,7 @@ from groupwise.designer.generations import Candidate, Generations, diversity_of,
 from groupwise.designer.learning import Improvement, LearningPolicy
 from groupwise.designer.memory import Recollection
 from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.problem import DesignProblem
+from groupwise.designer.problem import DesignProblem, insist_designable
 from groupwise.designer.results.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
 from groupwise.designer.tasks import PreparedRequirements, score_design
 from groupwise.errors import ConfigError
@@ -40,6 +40,8 @@ from groupwise.workflows.requirements import Requirements, Weights
 
 # Evaluations: more are allowed while no design is legal and better than the one to start from.
 BUDGETS = (64, 128, 256, 512)
+# A rise of the score for which doubling the evaluations is worth while.
+WORTHWHILE = 0.003
 STOPPING = TrainingSettings(early_stopping=True)
 
 
@@ -132,6 +134,7 @@ class DesignSession:
             insist_feasible(requirements)
             self.requirements = self._corrected(requirements)
             self.prepared = PreparedRequirements.of(self.requirements, designer.weights)
+            insist_designable(self.prepared.problem)
             chosen = designer.settings
             self.settings = chosen if isinstance(chosen, GenerationSettings) else chosen(self.prepared.problem)
             record = designer.improvement is not None or designer.memory is not None
@@ -154,12 +157,18 @@ class DesignSession:
         if evaluations is not None:
             yield from self.run(evaluations, generations)
             return
-        before = score_design(self.prepared, self.start.design, self.designer.seed)
+        before = score_design(self.prepared, self.start.design, self.designer.seed).total
+        reached = 0.0
         for budget in BUDGETS:
             yield from self.run(budget)
             best = self.generations.best.score
-            if best is not None and not best.broken and best.total > before.total:
+            if best is None or best.broken:
+                continue
+            # Formulas are quick, so the search goes on as long as it pays.
+            quick = best.performance is not None and best.performance.tier == "analytic"
+            if best.total > before and (not quick or best.total < reached + WORTHWHILE):
                 return
+            reached = best.total
 
     def run(self, evaluations: int, generations: int | None = None) -> Iterator[GenerationMetrics]:
         """The search loop: one generation after another, until a limit is reached or nothing new can be proposed."""

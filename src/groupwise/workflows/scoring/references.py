@@ -1,6 +1,5 @@
 """The reference points of the score's scales, from the requirements alone: a score means the same everywhere."""
 
-import math
 from dataclasses import dataclass
 
 from groupwise.workflows.lower_bounds import best_cycle_time, least_wages, least_work, shortest_time
@@ -10,7 +9,7 @@ from groupwise.workflows.rules import needs
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Bounds that no design can beat, per case: seconds, cost, byte-seconds, cases per second, a share, seconds.
+    """Bounds that no design can beat, per case: seconds, cost, byte-seconds, cases per second, seconds.
 
     `cost` is what the work itself costs, by the cheapest pools; `staffed` also pays the fewest servers that could keep
     up. `cyclomatic` and `control_flow` are the complexity of the choices and loops that the requirements demand.
@@ -21,7 +20,6 @@ class References:
     staffed: float
     memory: float
     throughput: float
-    completed: float
     work: float
     cyclomatic: int
     control_flow: int
@@ -54,7 +52,6 @@ def references_of(requirements: Requirements) -> References:
         max(wages, staffed) + spent,
         memory,
         throughput=rate if rate is not None else (requirements.demand.runs / best if best else 0.0),
-        completed=math.prod(1 - activities[name].knock_out * share for name, share in needed.items()),
         work=least_work(requirements),
         cyclomatic=1 + sum(count - 1 for count in ways) + loops,
         control_flow=sum(ways) + 2 * loops,
