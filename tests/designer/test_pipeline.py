@@ -47,7 +47,7 @@ def test_a_call_goes_through_the_six_stages_and_ends_with_a_sound_design_that_ke
     requirements: Requirements,
 ) -> None:
     outcome = Designer(fresh_policy()).design(requirements)
-    assert outcome.evaluations == 64, "two generations, which beat the plain sequence"
+    assert outcome.evaluations in (64, 128, 256, 512), "more as long as it pays"
     assert set(outcome.stages) == set(STAGES)
     assert all(
         outcome.stages[name] > 0 for name in ("preprocessing", "candidate generation", "evaluation", "selection")
