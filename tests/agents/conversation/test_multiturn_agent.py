@@ -398,6 +398,23 @@ def test_near_dialogues_are_shown_once_and_under_a_budget(talker: Any) -> None:
     run(ask())
 
 
+def test_every_question_is_shown_the_nearest_dialogues_that_were_not_shown_yet(talker: Any) -> None:
+    database = DialogueDatabase()
+    # The fewer other words, the nearer: from the nearest to the farthest, two by two.
+    numbers = [database.add([{"role": "user", "content": "refund" + " a" * more}]) for more in range(5)]
+    database.add([{"role": "user", "content": "hours"}])
+
+    async def ask() -> None:
+        async with talker(dialogue_database=database) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            shown = [(await agent.generate_multiturn_response(name, "refund")).examples for _ in range(4)]
+            assert shown == [tuple(numbers[:2]), tuple(numbers[2:4]), (numbers[4],), ()]
+            other = (await agent.start_conversation("ben")).conversation_id
+            assert (await agent.generate_multiturn_response(other, "refund")).examples == tuple(numbers[:2])
+
+    run(ask())
+
+
 GREEDY = {"temperature": 0.0, "max_new_tokens": 40}
 CALL, ANSWER = '@look {"order": 7}', "It is on its way."
 
