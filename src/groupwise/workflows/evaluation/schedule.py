@@ -231,8 +231,11 @@ def _follow(
             return frozenset().union(*(_follow(part, before, number, after) for part in parts))
         case PartialOrder(parts, edges):
             ends: dict[int, frozenset[int]] = {}
+            sources: list[list[int]] = [[] for _ in parts]
+            for a, b in edges:
+                sources[b].append(a)
             for place in in_order(len(parts), edges):
-                earlier = [ends[a] for a, b in edges if b == place]
+                earlier = [ends[a] for a in sources[place]]
                 ends[place] = _follow(parts[place], frozenset().union(*earlier) if earlier else before, number, after)
             return frozenset().union(*ends.values())
         case _:
