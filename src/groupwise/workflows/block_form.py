@@ -7,14 +7,14 @@ has no block form, and `NotBlocks` names them.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.document import Document, calling_order
-from groupwise.workflows.graph import Graph, Node, Rule
+from groupwise.workflows.graph import Graph, Node, Rule, only_order
 from groupwise.workflows.partial_orders import reduced
 
 
@@ -167,6 +167,9 @@ def lift(workflow: Document | Graph) -> blocks.Design:
 
 def _folded(graph: Graph, called: Mapping[str, blocks.Block]) -> blocks.Block:
     sketch = _Sketch(graph, called)
+    if only_order(graph):
+        # All of it is one partial order: folding it piece by piece would only take longer.
+        return _ordered(sketch, sketch.content.keys() - {sketch.start, sketch.end})
     # `any` stops at the first rule that folded something, so simple rules are always tried first.
     while any(rule(sketch) for rule in RULES):
         pass
@@ -311,19 +314,22 @@ def _region(sketch: _Sketch, split: str) -> tuple[set[str], str] | None:
     return None
 
 
-def _ordered(sketch: _Sketch, names: set[str]) -> blocks.Block:
+def _ordered(sketch: _Sketch, names: Set[str]) -> blocks.Block:
     parts = [name for name in sketch.content if name in names and not isinstance(sketch.content[name], _Gate)]
     number = {name: place for place, name in enumerate(parts)}
     edges = set()
     # Gates inside only connect parts, so the edges run through them.
     for name in parts:
-        stack = list(sketch.out[name])
+        reached = dict.fromkeys(sketch.out[name])
+        stack = list(reached)
         while stack:
             target = stack.pop()
             if target in number:
                 edges.add((number[name], number[target]))
             elif target in names:
-                stack += sketch.out[target]
+                new = sketch.out[target].keys() - reached.keys()
+                reached.update(dict.fromkeys(new))
+                stack += new
     folded = tuple(block for name in parts if (block := sketch.block(name)) is not None)
     if len(folded) < 2:
         return folded[0] if folded else blocks.Skip()

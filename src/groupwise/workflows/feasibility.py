@@ -17,7 +17,7 @@ from typing import TypeAlias
 from groupwise.errors import ConfigError
 from groupwise.workflows.case_flow import CaseFlow, data_order
 from groupwise.workflows.duties import able, at_work, bound, colourable, impossible, shared
-from groupwise.workflows.lower_bounds import longest_chain, shortest_time
+from groupwise.workflows.lower_bounds import longest_chain, shortest_times
 from groupwise.workflows.partial_orders import find_ring
 from groupwise.workflows.requirements import PAIR_RULES, Requirements
 from groupwise.workflows.rules import needs
@@ -401,11 +401,11 @@ def overloads(requirements: Requirements) -> list[str]:
     sets = list(dict.fromkeys(frozenset(activities[name].pools) for name in needed if activities[name].pools))
     sizes = range(1, (len(sets) if len(sets) <= MOST_SETS else 1) + 1)
     unions = dict.fromkeys(frozenset().union(*some) for size in sizes for some in combinations(sets, size))
-    found: list[tuple[frozenset[str], str]] = []
+    times, found = shortest_times(requirements, needed), list[tuple[frozenset[str], str]]()
     # Work that only these pools may do must fit into these pools (Hall's condition).
     for union in sorted(unions, key=lambda one: (len(one), sorted(one))):
         work = [name for name in needed if activities[name].pools and union >= set(activities[name].pools)]
-        asked = rate * sum(shortest_time(requirements, name, needed) * flow.rounds[name] for name in work)
+        asked = rate * sum(times[name] * flow.rounds[name] for name in work)
         there = at_work(requirements, union)
         if asked > there and not any(smaller < union for smaller, _ in found):
             named = ", ".join(map(repr, sorted(union)))

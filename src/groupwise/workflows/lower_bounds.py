@@ -5,8 +5,11 @@ least_work(requirements)         seconds of server time per case
 least_wages(requirements)        money per second for the fewest servers that could keep up
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,32 +44,65 @@ def longest_chain(
     before: dict[int, list[int]] = {}
     for a, b in edges:
         before.setdefault(b, []).append(a)
+    times, risky = shortest_times(requirements, needed), _risky(requirements, needed)
     # Per activity, the longest chain up to it that has not waited for an opening yet, and the longest that has.
-    quick: dict[int, tuple[float, list[str]]] = {}
-    waited: dict[int, tuple[float, list[str]]] = {}
+    quick: dict[int, _Chain] = {}
+    waited: dict[int, _Chain] = {}
     for here in in_order(len(names), edges):
         name, earlier = names[here], [a for a in before.get(here, ()) if a in quick]
-        seconds = shortest_time(requirements, name, needed)
-        start, chain = max((quick[a] for a in earlier), default=(0.0, []))
-        quick[here] = (start + seconds, [*chain, name])
-        opens = min(needed[name], 1.0) * _let_pass(requirements, name, needed) * opening_wait(requirements, name)
-        ways = [(start + opens, chain), *(waited[a] for a in earlier)]
-        start, chain = max(ways)
-        waited[here] = (start + seconds, [*chain, name])
-    return max(waited.values(), default=(0.0, []))
+        first = _longest([quick[a] for a in earlier])
+        quick[here] = _Chain(first.seconds + times[name], name, first)
+        opens = min(needed[name], 1.0) * _let_pass(name, risky) * opening_wait(requirements, name)
+        opened = _Chain(first.seconds + opens, first.name, first.before)
+        first = _longest([opened, *(waited[a] for a in earlier)])
+        waited[here] = _Chain(first.seconds + times[name], name, first)
+    found = _longest(list(waited.values()))
+    return found.seconds, found.names()
 
 
-def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, float]) -> float:
-    """The least time that an activity adds to a case on average."""
-    activity = requirements.activities[name]
-    fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=1.0)
-    return needed[name] * _let_pass(requirements, name, needed) * activity.duration.mean / fastest
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chain:
+    """A chain of activities, as its last one and the chain before it; the empty chain has no name."""
+
+    seconds: float = 0.0
+    name: str = ""
+    before: _Chain | None = None
+
+    def names(self) -> list[str]:
+        found, here = list[str](), self
+        while here.before is not None:
+            found.append(here.name)
+            here = here.before
+        return found[::-1]
 
 
-def _let_pass(requirements: Requirements, name: str, needed: Mapping[str, float]) -> float:
+def _longest(chains: list[_Chain]) -> _Chain:
+    """The longest chain; of several, the one whose names come last in the alphabet."""
+    most = max((chain.seconds for chain in chains), default=0.0)
+    best = [chain for chain in chains if chain.seconds == most]
+    return max(best, key=_Chain.names) if len(best) > 1 else best[0] if best else _Chain()
+
+
+def shortest_times(requirements: Requirements, needed: Mapping[str, float]) -> dict[str, float]:
+    """The least time that each activity adds to a case on average."""
+    risky, found = _risky(requirements, needed), dict[str, float]()
+    for name, often in needed.items():
+        activity = requirements.activities[name]
+        fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=1.0)
+        found[name] = often * _let_pass(name, risky) * activity.duration.mean / fastest
+    return found
+
+
+def _risky(requirements: Requirements, needed: Mapping[str, float]) -> dict[str, float]:
+    """The activities that can end a case early, with the share of cases that each lets pass."""
+    known = requirements.activities
+    shares = {name: (1 - known[name].knock_out) * (1 - known[name].failure) for name in needed}
+    return {name: share for name, share in shares.items() if share != 1}
+
+
+def _let_pass(name: str, risky: Mapping[str, float]) -> float:
     # The share of cases that no other activity has ended before this one, at best.
-    others = [requirements.activities[other] for other in needed if other != name]
-    return math.prod((1 - other.knock_out) * (1 - other.failure) for other in others)
+    return math.prod(share for other, share in risky.items() if other != name)
 
 
 def opening_wait(requirements: Requirements, name: str) -> float:
@@ -104,11 +140,10 @@ def least_work(requirements: Requirements) -> float:
 def least_wages(requirements: Requirements) -> float:
     """Money per second for the fewest servers of every pool that could keep up with the work only they may do."""
     rate, needed, rounds = requirements.demand.arrivals_per_second, needs(requirements), CaseFlow(requirements).rounds
-    pools, work = requirements.pools, dict[str, float]()
+    pools, work, times = requirements.pools, dict[str, float](), shortest_times(requirements, needed)
     for name in needed:
         if len(only := requirements.activities[name].pools) == 1:
-            seconds = shortest_time(requirements, name, needed) * rounds[name]
-            work[only[0]] = work.get(only[0], 0.0) + (rate or 0.0) * seconds
+            work[only[0]] = work.get(only[0], 0.0) + (rate or 0.0) * (times[name] * rounds[name])
     servers = {name: pool.least for name, pool in pools.items()}
     for name, busy in work.items():
         # Strictly more servers than are busy: at a load of 1 a queue grows without bound.

@@ -24,6 +24,7 @@ from groupwise.workflows.pictures.labels import seconds as in_words
 from groupwise.workflows.pictures.png import png_of
 from groupwise.workflows.pictures.scene import PlacedGraph, arranged, scene
 from groupwise.workflows.pictures.shapes import QUIET, Scene, Words
+from groupwise.workflows.pictures.summary import is_large, summarised
 from groupwise.workflows.pictures.svg import svg, svg_of
 
 # The share of the animation that a token takes from one task to the next.
@@ -319,15 +320,20 @@ def write_figures(
 ) -> list[Path]:
     """Write the workflow, a Gantt chart, queues, utilisation, and animations as SVG and GIF; returns the files.
 
-    The Gantt chart and the animations show the first 300 tries.
+    The Gantt chart and the animations show the first 300 tries. A workflow too large to be drawn is summarised, if it
+    is an order of tasks (see `summary`), and has no animation.
     """
     folder = Path(folder)
-    pictures: dict[str, str | bytes] = {"workflow.svg": svg(document), "gantt.svg": svg_of(gantt(tries[:SHOWN]))}
+    large = is_large(document)
+    drawn = summarised(document) if large else document
+    pictures: dict[str, str | bytes] = {"workflow.svg": svg(drawn)} if drawn is not None else {}
+    pictures["gantt.svg"] = svg_of(gantt(tries[:SHOWN]))
     if any(one.pool is not None for one in tries):
         pictures["queues.svg"] = svg_of(queues(tries))
         pictures["utilisation.svg"] = svg_of(utilisation(tries, servers))
-    pictures["tokens.svg"] = animation_svg(document, tries, most=SHOWN)
-    pictures["tokens.gif"] = animation_gif(document, tries, seconds=12.0, most=SHOWN)
+    if not large:
+        pictures["tokens.svg"] = animation_svg(document, tries, most=SHOWN)
+        pictures["tokens.gif"] = animation_gif(document, tries, seconds=12.0, most=SHOWN)
     for name, picture in pictures.items():
         write_output(folder / name, picture)
     return [folder / name for name in pictures]

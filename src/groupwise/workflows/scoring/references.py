@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from groupwise.workflows.lower_bounds import best_cycle_time, least_wages, least_work, shortest_time
+from groupwise.workflows.lower_bounds import best_cycle_time, least_wages, least_work, shortest_times
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.rules import needs
 
@@ -28,8 +28,8 @@ class References:
 def references_of(requirements: Requirements) -> References:
     needed, activities = needs(requirements), requirements.activities
     wages = spent = memory = 0.0
-    for name in needed:
-        activity, seconds = activities[name], shortest_time(requirements, name, needed)
+    for name, seconds in shortest_times(requirements, needed).items():
+        activity = activities[name]
         pools = [requirements.pools[pool] for pool in activity.pools]
         fastest = max((pool.speed for pool in pools), default=1.0)
         # `seconds` are at the fastest pool's speed; the cheapest pool per unit of work sets the wage.
