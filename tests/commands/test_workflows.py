@@ -93,6 +93,22 @@ def test_simulate_tells_how_it_performs(capsys: pytest.CaptureFixture[str]) -> N
     assert "busy: loan officer" in capsys.readouterr().out
 
 
+def test_simulate_reports_a_broken_rule_without_simulating(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # One person cannot keep a rule about two, so no case would ever end.
+    plain, rules = tmp_path / "plain.json", tmp_path / "rules.yaml"
+    write_workflow(Design("plain", Sequence((A, B)), (("desk", 1),)), plain)
+    work = "{duration: {mean: 10}, pools: [desk]}"
+    rules.write_text(
+        f"name: r\nactivities: {{a: {work}, b: {work}}}\npools: {{desk: {{most: 2}}}}\n"
+        "rules: {different_people: [[a, b]]}\ndemand: {arrivals_per_second: 0.01}\n",
+        encoding="utf8",
+    )
+    status, found = answer(capsys, "simulate", str(plain), "-r", str(rules))
+    assert (status, found["cycle_time"], [one["rule"] for one in found["broken"]]) == (1, None, ["people"])
+    assert run(["simulate", str(plain), "-r", str(rules)]) == 1
+    assert "Not simulated, because the design breaks a rule" in capsys.readouterr().out
+
+
 def test_simulate_draws_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, found = answer(capsys, "simulate", LOAN, "--cases", "500", "-o", str(tmp_path / "figures"))
     names = {Path(path).name for path in found["figures"]}

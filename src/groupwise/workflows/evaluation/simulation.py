@@ -103,11 +103,11 @@ def _attempt(encoded: Encoded, cases: int, seed: int, trace: int, room: int) -> 
         made = np.zeros(math.ceil(cases / runs))
         memory = Memory(encoded, len(made) * runs, room, trace)
         run_batches(memory.m, memory.x, word, runs, catalogue.with_shifts, made)
-        return None if memory.m[fields.FULL] else _simulated(memory, 0, len(made) * runs, made)
+        return None if _is_full(memory) else _simulated(memory, 0, len(made) * runs, made)
     first = math.ceil(cases * WARM_UP)
     memory = Memory(encoded, (first + cases) * PATIENCE, room, trace)
     run_arrivals(memory.m, memory.x, word, rate, first, first + cases - 1)
-    return None if memory.m[fields.FULL] else _simulated(memory, first, first + cases, np.zeros(0))
+    return None if _is_full(memory) else _simulated(memory, first, first + cases, np.zeros(0))
 
 
 class Memory:
@@ -251,6 +251,18 @@ def _streams(encoded: Encoded) -> list[int]:
     return streams
 
 
+def _is_full(memory: Memory) -> bool:
+    """Whether an area was too small; if cases can never go on, more room does not help either."""
+    if memory.m[fields.FULL] == fields.NOBODY_ABLE:
+        raise _endless("cases")
+    return bool(memory.m[fields.FULL])
+
+
+def _endless(cases: str) -> DesignError:
+    words = f"{cases} never end, because nobody there may do what comes next"
+    return DesignError(words, hint="Add people, or change the rules about who does what.")
+
+
 def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated:
     x = memory.x
     whole = memory.m[memory.kept : memory.trace].reshape(-1, fields.KEPT)[first:last]
@@ -295,10 +307,8 @@ def _tries(memory: Memory) -> tuple[SimulatedTry, ...]:
 def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: str = "") -> Performance:
     """The measurements as a `Performance`."""
     catalogue = encoded.catalogue
-    if encoded.workers and found.unfinished and not reason:
-        many = found.unfinished + len(found.cycle)
-        words = f"{found.unfinished} of {many} cases never end, because nobody there may do what comes next"
-        raise DesignError(words, hint="Add people, or change the rules about who does what.")
+    if encoded.workers and found.unfinished and not (reason and len(found.cycle)):
+        raise _endless(f"{found.unfinished} of {found.unfinished + len(found.cycle)} cases")
     mean = float(found.cycle.mean())
     throughput = min(catalogue.arrivals or len(found.cycle) / max(float(found.makespans.sum()), 1e-300), capacity)
     wages = encoded.wages
