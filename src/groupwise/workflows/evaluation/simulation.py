@@ -47,8 +47,8 @@ LARGEST = 1 << 24
 class Simulated:
     """Measurements after the warm-up: arrays have one entry per case, in the order of arrival.
 
-    `makespans` has one entry per batch of runs. `span` is the time measured, `pool_time` each pool's busy time in it,
-    `unfinished` the number of cases that did not end.
+    `makespans` has one entry per batch of runs. `span` is the time measured, which begins at `start` (for batches: each
+    with a week), `pool_time` each pool's busy time in it, `unfinished` the number of cases that did not end.
     """
 
     cycle: Floats
@@ -64,6 +64,7 @@ class Simulated:
     memory_peak: float
     trace: tuple[SimulatedTry, ...] = ()
     unfinished: int = 0
+    start: float = 0.0
 
 
 def simulate_precisely(encoded: Encoded, cases: int, seed: int = 0) -> Simulated:
@@ -285,6 +286,7 @@ def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated
         float(x[fields.MEMORY_PEAK]),
         _tries(memory),
         int((~done).sum()),
+        float(x[fields.WINDOW_START]),
     )
 
 
@@ -312,7 +314,9 @@ def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: 
     mean = float(found.cycle.mean())
     throughput = min(catalogue.arrivals or len(found.cycle) / max(float(found.makespans.sum()), 1e-300), capacity)
     wages = encoded.wages
-    shares = found.pool_time[: len(encoded.staffed)] / np.maximum(encoded.staffed * found.span, 1e-300)
+    ends = found.makespans if len(found.makespans) else np.array([found.start + found.span])
+    staffed = encoded.staffed_until(ends) - encoded.staffed_until(np.array([found.start]))
+    shares = found.pool_time[: len(staffed)] / np.maximum(staffed, 1e-300)
     return Performance(
         "simulation",
         mean,

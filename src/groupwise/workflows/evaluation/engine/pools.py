@@ -188,6 +188,18 @@ def next_open(m: Ints, x: Floats, pool: int, now: float) -> float:
 
 
 @inner
+def opened(m: Ints, x: Floats, pool: int, now: float) -> float:
+    """For how long a pool (or worker) has been working since time 0."""
+    if pool < 0 or m[pool + SHIFTS] == 0:
+        return now
+    weeks, first, found = math.floor(now / WEEK), pool + POOL_FIELDS, 0.0
+    for shift in range(first, first + 2 * m[pool + SHIFTS], 2):
+        now_of_week = min(max(now - weeks * WEEK, x[shift]), x[shift + 1])
+        found += weeks * (x[shift + 1] - x[shift]) + now_of_week - x[shift]
+    return float(found)
+
+
+@inner
 def worked(m: Ints, x: Floats, pool: int, now: float, work: float) -> float:
     """When `work` seconds of work started now are done: work left at the end of a shift continues in the next."""
     if pool < 0 or m[pool + SHIFTS] == 0:
@@ -238,11 +250,11 @@ def leave(m: Ints, x: Floats, frame: int, outcome: int) -> None:
     """A try ends (outcome 1: done, 0: failed) or is cancelled (−1): free its server and add up what it used."""
     row = m[m[frame + NODE] + DETAIL]
     now, pool, start = x[CLOCK], m[row + ROW_POOL], x[frame + START]
-    # Only the part inside the measured window counts.
-    shown = min(now, x[WINDOW_END]) - max(start, x[WINDOW_START])
-    if shown > 0:
-        # With shifts, the time since the start includes rests: spread the work evenly over it.
-        spent = shown / (now - start) * min(x[frame + WORK], now - start)
+    # Only the part inside the measured window counts, without rests.
+    first, last = max(start, x[WINDOW_START]), min(now, x[WINDOW_END])
+    if last > first:
+        rests = m[frame + SERVER] if m[BY_NAME] and pool >= 0 else pool
+        spent = opened(m, x, rests, last) - opened(m, x, rests, first)
         x[CPU_TIME] += x[row + CPU] * spent
         x[MEMORY_TIME] += x[row + MEMORY] * spent
         if pool >= 0:
