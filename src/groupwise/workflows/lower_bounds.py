@@ -23,7 +23,7 @@ def best_cycle_time(requirements: Requirements) -> tuple[float, list[str]]:
 
     The longest chain that rules, data and outcomes demand, with each activity as often as it is needed, done by its
     fastest pool, without queues. Where pools have working hours, a case also waits until the first of them opens.
-    Cases that may be over early count as `CaseReach` says. Only timeouts, which give up on work, can make a case shorter.
+    Cases that may be over early count as `CaseReach` says. Only timeouts, which give up on work, make a case shorter.
     """
     return longest_chain(requirements, list(order_of(requirements)), needs(requirements))
 

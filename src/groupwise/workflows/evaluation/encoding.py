@@ -67,7 +67,7 @@ class Encoded:
         return found
 
     def staffed_until(self, times: Floats) -> Floats:
-        """Seconds that each pool's servers are at work from the beginning of a week until `times`, summed over these."""
+        """Seconds that each pool's servers are at work from the beginning of a week until some times, all added up."""
         if not self.workers:
             open_ = [open_time(shifts, times).sum() for shifts in self.catalogue.shifts]
             return np.asarray(self.servers * np.array(open_))
