@@ -164,6 +164,29 @@ def test_requirements_from_a_log_and_what_is_possible(tmp_path: Path, capsys: py
     assert run(["requirements", str(tmp_path / "log.pdf")]) == 2
 
 
+def test_requirements_that_no_design_meets_have_no_best_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "asked.yaml"
+    activities = "name: r\nactivities: {a: {duration: {mean: 60}}, b: {duration: {mean: 60}}}\n"
+    file.write_text(f"{activities}rules: {{precedes: [[a, b]], deadline: 100}}\n", encoding="utf8")
+    status, found = answer(capsys, "requirements", str(file))
+    assert (status, found["best_cycle_time"], found["chain"], len(found["contradictions"])) == (1, None, [], 1)
+    assert run(["requirements", str(file)]) == 1
+    assert "faster than" not in capsys.readouterr().out
+
+
+def test_requirements_that_start_from_a_missing_file_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "asked.yaml"
+    file.write_text("name: r\nactivities: {a: {duration: {mean: 60}}}\nstart: today.bpmn\n", encoding="utf8")
+    assert run(["requirements", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "start: " in error
+    assert "today.bpmn: no such file" in error
+    write_workflow(Design("today", A), tmp_path / "today.bpmn")
+    assert run(["requirements", str(file)]) == 0
+
+
 def test_a_text_needs_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
