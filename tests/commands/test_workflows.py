@@ -95,6 +95,22 @@ def test_simulate_tells_how_it_performs(capsys: pytest.CaptureFixture[str]) -> N
     assert "busy: loan officer" in capsys.readouterr().out
 
 
+def test_simulate_reports_a_broken_rule_without_simulating(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # One person cannot keep a rule about two, so no case would ever end.
+    plain, rules = tmp_path / "plain.json", tmp_path / "rules.yaml"
+    write_workflow(Design("plain", Sequence((A, B)), (("desk", 1),)), plain)
+    work = "{duration: {mean: 10}, pools: [desk]}"
+    rules.write_text(
+        f"name: r\nactivities: {{a: {work}, b: {work}}}\npools: {{desk: {{most: 2}}}}\n"
+        "rules: {different_people: [[a, b]]}\ndemand: {arrivals_per_second: 0.01}\n",
+        encoding="utf8",
+    )
+    status, found = answer(capsys, "simulate", str(plain), "-r", str(rules))
+    assert (status, found["cycle_time"], [one["rule"] for one in found["broken"]]) == (1, None, ["people"])
+    assert run(["simulate", str(plain), "-r", str(rules)]) == 1
+    assert "Not simulated, because the design breaks a rule" in capsys.readouterr().out
+
+
 def test_simulate_draws_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, found = answer(capsys, "simulate", LOAN, "--cases", "500", "-o", str(tmp_path / "figures"))
     names = {Path(path).name for path in found["figures"]}
@@ -148,6 +164,29 @@ def test_requirements_from_a_log_and_what_is_possible(tmp_path: Path, capsys: py
     status, found = answer(capsys, "requirements", str(made))
     assert found["requirements"]["rules"]["precedes"] == [["a", "b"]]
     assert run(["requirements", str(tmp_path / "log.pdf")]) == 2
+
+
+def test_requirements_that_no_design_meets_have_no_best_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "asked.yaml"
+    activities = "name: r\nactivities: {a: {duration: {mean: 60}}, b: {duration: {mean: 60}}}\n"
+    file.write_text(f"{activities}rules: {{precedes: [[a, b]], deadline: 100}}\n", encoding="utf8")
+    status, found = answer(capsys, "requirements", str(file))
+    assert (status, found["best_cycle_time"], found["chain"], len(found["contradictions"])) == (1, None, [], 1)
+    assert run(["requirements", str(file)]) == 1
+    assert "faster than" not in capsys.readouterr().out
+
+
+def test_requirements_that_start_from_a_missing_file_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "asked.yaml"
+    file.write_text("name: r\nactivities: {a: {duration: {mean: 60}}}\nstart: today.bpmn\n", encoding="utf8")
+    assert run(["requirements", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "start: " in error
+    assert "today.bpmn: no such file" in error
+    write_workflow(Design("today", A), tmp_path / "today.bpmn")
+    assert run(["requirements", str(file)]) == 0
 
 
 def test_a_text_needs_a_model(

@@ -48,6 +48,8 @@ def test_a_single_run_is_far_whatever_its_times_are() -> None:
     world = random_requirements(3, 12)
     once = world.model_copy(update={"demand": world.demand.model_copy(update={"arrivals_per_second": None})})
     assert far_outside(DesignProblem(once)) == ("a single run (training: cases that keep arriving)",)
+    four = once.model_copy(update={"demand": once.demand.model_copy(update={"runs": 4})})
+    assert far_outside(DesignProblem(four)) == ("4 runs that start at once (training: cases that keep arriving)",)
 
 
 def test_requirements_like_those_of_training_are_familiar_whatever_their_size() -> None:

@@ -65,6 +65,13 @@ def test_a_download_is_checked_simulated_and_converted(service: Any, made: dict[
     assert "specificationSet" in yawl.text
 
 
+def test_a_design_that_breaks_a_rule_is_not_simulated(service: Any, made: dict[str, Any]) -> None:
+    bpmn = service.get(f"/api/workflows/{made['id']}/download/bpmn").text
+    requirements = {**SMALL, "rules": {"precedes": [["pour", "boil water"]]}}
+    found = service.post("/api/workflows/simulate", {"workflow": bpmn, "requirements": requirements}).json()
+    assert (found["ok"], found["cycle_time"], found["broken"][0]["rule"]) == (False, None, "precedes")
+
+
 @pytest.mark.parametrize(("path", "body", "words"), [
     ("design", {"requirements": "name: [", "evaluations": 1}, ""),
     ("design", {"requirements": {"name": "x"}}, "activities"),

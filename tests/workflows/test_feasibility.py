@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import combinations, pairwise, permutations, product
 from typing import Any
 
 import pytest
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.blocks import Activity, Block, Design, Loop, Sequence
+from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.feasibility import contradictions, insist_feasible, overloads
 from groupwise.workflows.lower_bounds import best_cycle_time, least_work
 from groupwise.workflows.requirements import Requirements, parse_requirements
@@ -46,6 +49,53 @@ def test_the_best_cycle_time_is_that_of_the_longest_chain(seed: int) -> None:
     for deadline, late in ((seconds, False), (seconds * 0.999, True), (seconds * 1.001, False)):
         rules = requirements.rules.model_copy(update={"deadline": deadline})
         assert bool(contradictions(requirements.model_copy(update={"rules": rules}))) is late
+
+
+def test_what_must_come_later_or_instead_ends_no_case_before() -> None:
+    ending: dict[str, Any] = {"wait": {}, "pay": {"failure": 0.1}, "refuse": {"knock_out": 0.5}}
+    outcome = {"name": "o", "after": "wait", "branches": {
+        "yes": {"probability": 0.5, "activities": ["pay"]}, "no": {"probability": 0.5, "activities": ["refuse"]},
+    }}  # fmt: skip
+    assert best_cycle_time(asked(ending, outcomes=[outcome])) == (pytest.approx(10 + 5), ["wait", "refuse"])
+    # What may come first may end cases, also if a design need not have it.
+    ending["look"] = {"knock_out": 0.2, "optional": True}
+    assert best_cycle_time(asked(ending, outcomes=[outcome]))[0] == pytest.approx(0.8 * 15)
+    # Only servers that are needed for certain count: half of the cases may be over before the second activity.
+    pools = {"desk": {"least": 1, "most": 1}}
+    work = {"a": {"pools": ["desk"]}, "b": {"pools": ["desk"], "failure": 0.5}}
+    for rules, busy in (({}, False), ({"precedes": [("a", "b")]}, True)):
+        requirements = asked(work, pools, rules=rules, demand={"arrivals_per_second": 0.06})
+        assert bool(overloads(requirements)) is busy
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_design_beats_the_best_cycle_time(seed: int) -> None:
+    """Activities that end cases, with and without a loop, in every order that the rules allow."""
+    rng = random.Random(seed)
+    names = "abcd"
+    activities = {
+        n: {"duration": {"kind": "fixed", "mean": rng.randint(1, 9)}, "failure": rng.choice([0, 0.2, 0.5]),
+            "knock_out": rng.choice([0, 0.3])}
+        for n in names
+    }  # fmt: skip
+    pairs = [(a, b) for a, b in combinations(names, 2) if rng.random() < 0.4]
+    loop = {"name": "l", "activities": ["b", "c"], "after": "c", "again": 0.6, "most": rng.choice([None, 2])}
+    loops = [loop] if rng.random() < 0.7 else []
+    requirements = asked(activities, rules={"precedes": pairs}, loops=loops, demand={"arrivals_per_second": 1})
+    best, _ = best_cycle_time(requirements)
+
+    def times() -> Iterator[float]:
+        for order in permutations(names):
+            parts: list[Block] = [Activity(n) for n in order]
+            if loops:
+                place = order.index("b")
+                if order[place + 1 : place + 2] != ("c",):
+                    continue
+                parts[place : place + 2] = [Loop(Sequence((Activity("b"), Activity("c"))), 0.6)]
+            if all(order.index(a) < order.index(b) for a, b in pairs):
+                yield evaluate(Design("test", Sequence(tuple(parts))), requirements, "analytic").cycle_time
+
+    assert 0 < best <= min(times()) + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(30))

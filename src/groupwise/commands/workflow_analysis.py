@@ -17,6 +17,7 @@ from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document
 from groupwise.workflows.evaluation import Performance, TierChoice, evaluate
 from groupwise.workflows.evaluation.encoding import encode
+from groupwise.workflows.evaluation.performance import NOT_SIMULATED, unknown_performance
 from groupwise.workflows.evaluation.recorded_runs import CLOSE, overhead_per_task, with_overhead
 from groupwise.workflows.evaluation.simulation import simulate as simulate_events
 from groupwise.workflows.feasibility import insist_feasible
@@ -133,13 +134,21 @@ def simulate(
 
     For a recorded run (WfCommons), it also shows how long that took, and the overhead per task that would explain the
     difference. With -o it also draws a Gantt chart, queues, utilisation and an animation (SVG and GIF). The exit status
-    is 1 if a hard rule is broken, for example the deadline.
+    is 1 if a hard rule is broken: the deadline, or one that the design breaks by its shape or staff, which is then not
+    simulated.
     """
     opened = open_workflow(file, requirements)
     stated = opened.insist_on_requirements("a simulation")
     insist_feasible(stated)
     design = opened.design()
     asked = with_overhead(stated, overhead) if overhead else stated
+    if broken := broken_rules(design, asked):
+        if common.json:
+            violations = [asdict(violation) for violation in broken]
+            answer({"file": str(file), **unknown_performance(), "broken": violations, "figures": []})
+        else:
+            say(*(f"✗ {violation}" for violation in broken), NOT_SIMULATED)
+        return 1
     with patiently(common.json):
         found = evaluate(design, asked, tier=tier, seed=seed, cases=cases)
     recorded = recorded_makespan(file) if found.tier == "schedule" else None

@@ -27,7 +27,7 @@ from groupwise.reporting.command_options import Common, answer, patiently, say
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.workflows.document import document_of
 from groupwise.workflows.feasibility import contradictions, insist_feasible
-from groupwise.workflows.files import write_workflow
+from groupwise.workflows.files import read_workflow, write_workflow
 from groupwise.workflows.files.formats import find_format
 from groupwise.workflows.inspection import is_requirements, open_workflow
 from groupwise.workflows.lower_bounds import best_cycle_time
@@ -178,7 +178,8 @@ def requirements(
     found, notes = _made(source, column, support, model)
     conflicts = [str(conflict) for conflict in contradictions(found)]
     conflicts += [f"cannot be designed: {limit}" for limit in DesignProblem(found).limits if not conflicts]
-    best, chain = best_cycle_time(found)
+    # A bound on the time means nothing if no design can exist.
+    best, chain = (None, []) if conflicts else best_cycle_time(found)
     if out is not None:
         write_output(out, _text(found, out))
     if common.json:
@@ -209,9 +210,20 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
             raise ConfigError(f"{source}: {error.message}", hint=error.hint) from None
         return requirements_from_text(text, model), []
     if suffix in (".yaml", ".yml", ".json"):
-        return read_requirements(source), []
+        found = read_requirements(source)
+        _check_start(source, found)
+        return found, []
     hint = "Use a log (.csv, .xes, or .gz of these), a description (.txt, .md) or requirements (.yaml, .json)."
     raise ConfigError(f"{source}: cannot read requirements from {suffix or 'a file without a suffix'}", hint=hint)
+
+
+def _check_start(source: Path, found: Requirements) -> None:
+    """Read the workflow to start from, so that a wrong name is found before anything is designed."""
+    if found.start is not None:
+        try:
+            read_workflow(source.parent / found.start)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: start: {error.message}", hint=error.hint, field="start") from error
 
 
 def _text(found: Requirements, path: Path) -> str:

@@ -140,10 +140,12 @@ def far_outside(problem: DesignProblem) -> tuple[str, ...]:
     """How the requirements are outside the training range, in words; empty if they are near enough."""
     once = problem.requirements.demand.arrivals_per_second is None
     found = numbers_of(problem)
-    # Training has no single runs, so their times and loads cannot be compared: only the size is.
+    # Training has no runs that start at once, so their times and loads cannot be compared: only the size is.
     spans = TRAINED_RANGES[:1] if once else TRAINED_RANGES
     far = [span.describe(found[span.name]) for span in spans if span.far(found[span.name])]
-    return (*(["a single run (training: cases that keep arriving)"] if once else []), *far)
+    runs = problem.requirements.demand.runs
+    started = "a single run" if runs == 1 else f"{runs} runs that start at once"
+    return (*([f"{started} (training: cases that keep arriving)"] if once else []), *far)
 
 
 @dataclass(frozen=True, slots=True)

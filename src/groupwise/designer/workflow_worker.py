@@ -22,6 +22,7 @@ from groupwise.worker_process import Operation, by_operation
 from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.evaluation.performance import unknown_performance
 from groupwise.workflows.feasibility import insist_feasible
 from groupwise.workflows.files import read_workflow, write_workflow
 from groupwise.workflows.files.formats import find_format, formats
@@ -55,6 +56,8 @@ def simulate(asked: Asked) -> dict[str, Any]:
     wanted = opened.insist_on_requirements("a simulation")
     insist_feasible(wanted)
     blocks = opened.design()
+    if broken := [asdict(violation) for violation in broken_rules(blocks, wanted)]:
+        return {**unknown_performance(), "broken": broken, "ok": False}
     found = evaluate(blocks, wanted, tier=asked["tier"], seed=asked["seed"], cases=asked["cases"])
     broken = [asdict(violation) for violation in broken_rules(blocks, wanted, found.cycle_time)]
     return {**asdict(found), "broken": broken, "ok": not broken}

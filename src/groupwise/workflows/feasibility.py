@@ -17,7 +17,7 @@ from typing import TypeAlias
 from groupwise.errors import ConfigError
 from groupwise.workflows.case_flow import CaseFlow, data_order
 from groupwise.workflows.duties import able, at_work, bound, colourable, impossible, shared
-from groupwise.workflows.lower_bounds import longest_chain, shortest_times
+from groupwise.workflows.lower_bounds import busy_times, longest_chain
 from groupwise.workflows.partial_orders import find_ring
 from groupwise.workflows.requirements import PAIR_RULES, Requirements
 from groupwise.workflows.rules import needs
@@ -258,8 +258,7 @@ class _Judge:
         self, deadline: Sequence[Statement], order: Sequence[Statement], needed: Mapping[str, float]
     ) -> Found | None:
         for rule in deadline:
-            often = {name: share * self.flow.rounds[name] for name, share in needed.items()}
-            seconds, chain = longest_chain(self.requirements, [one.names[:2] for one in order], often)
+            seconds, chain = longest_chain(self.requirements, [one.names[:2] for one in order], needed)
             if seconds > rule.seconds:
                 limit = f"but only {rule.seconds:.6g} s are allowed"
                 words = f"every design takes at least {seconds:.6g} s, because of {' → '.join(chain)}, {limit}"
@@ -397,15 +396,15 @@ def overloads(requirements: Requirements) -> list[str]:
     rate = requirements.demand.arrivals_per_second
     if rate is None:
         return []
-    needed, activities, flow = needs(requirements), requirements.activities, CaseFlow(requirements)
+    activities, needed = requirements.activities, busy_times(requirements, needs(requirements))
     sets = list(dict.fromkeys(frozenset(activities[name].pools) for name in needed if activities[name].pools))
     sizes = range(1, (len(sets) if len(sets) <= MOST_SETS else 1) + 1)
     unions = dict.fromkeys(frozenset().union(*some) for size in sizes for some in combinations(sets, size))
-    times, found = shortest_times(requirements, needed), list[tuple[frozenset[str], str]]()
+    found: list[tuple[frozenset[str], str]] = []
     # Work that only these pools may do must fit into these pools (Hall's condition).
     for union in sorted(unions, key=lambda one: (len(one), sorted(one))):
         work = [name for name in needed if activities[name].pools and union >= set(activities[name].pools)]
-        asked = rate * sum(times[name] * flow.rounds[name] for name in work)
+        asked = rate * sum(needed[name] for name in work)
         there = at_work(requirements, union)
         if asked > there and not any(smaller < union for smaller, _ in found):
             named = ", ".join(map(repr, sorted(union)))

@@ -17,7 +17,7 @@ from groupwise.workflows.case_flow import CaseFlow, order_of
 from groupwise.workflows.evaluation.array_format import WEEK
 from groupwise.workflows.evaluation.staffing import Roster, shifts_of
 from groupwise.workflows.partial_orders import in_order
-from groupwise.workflows.requirements import Demand, Hours, Requirements
+from groupwise.workflows.requirements import Demand, Hours, RequiredLoop, Requirements
 from groupwise.workflows.rules import needs
 
 
@@ -25,37 +25,33 @@ def best_cycle_time(requirements: Requirements) -> tuple[float, list[str]]:
     """A lower bound on the mean cycle time of any design, and the chain of activities behind it.
 
     The longest chain that rules, data and outcomes demand, with each activity as often as it is needed, done by its
-    fastest pool, without queues. Where pools have working hours, a case also waits until the first of them opens. If
-    activities may end a case early, by a knock-out or a failure, each counts only for the cases that all others let
-    pass. Only timeouts, which give up on work, can make a case shorter.
+    fastest pool, without queues. Where pools have working hours, a case also waits until the first of them opens.
+    Cases that may be over early count as `CaseReach` says. Only timeouts, which give up on work, make a case shorter.
     """
-    rounds = CaseFlow(requirements).rounds
-    often = {name: share * rounds[name] for name, share in needs(requirements).items()}
-    return longest_chain(requirements, list(order_of(requirements)), often)
+    return longest_chain(requirements, list(order_of(requirements)), needs(requirements))
 
 
 def longest_chain(
     requirements: Requirements, order: Sequence[tuple[str, ...]], needed: Mapping[str, float]
 ) -> tuple[float, list[str]]:
-    """The longest chain of an order, given how often each activity is done in a case."""
-    names = list(needed)
+    """The longest chain of an order, given the share of cases that need each activity."""
+    names, reach = list(needed), CaseReach(requirements, needed, order)
     number = {name: place for place, name in enumerate(names)}
     edges = frozenset((number[a], number[b]) for a, b in order if a in number and b in number)
     before: dict[int, list[int]] = {}
     for a, b in edges:
         before.setdefault(b, []).append(a)
-    times, risky = shortest_times(requirements, needed), _risky(requirements, needed)
     # Per activity, the longest chain up to it that has not waited for an opening yet, and the longest that has.
     quick: dict[int, _Chain] = {}
     waited: dict[int, _Chain] = {}
     for here in in_order(len(names), edges):
         name, earlier = names[here], [a for a in before.get(here, ()) if a in quick]
-        first = _longest([quick[a] for a in earlier])
-        quick[here] = _Chain(first.seconds + times[name], name, first)
-        opens = min(needed[name], 1.0) * _let_pass(name, risky) * opening_wait(requirements, name)
-        opened = _Chain(first.seconds + opens, first.name, first.before)
+        first, share = _longest([quick[a] for a in earlier]), reach.share(name)
+        seconds = share * reach.rounds(name) * _attempt(requirements, name)
+        quick[here] = _Chain(first.seconds + seconds, name, first)
+        opened = _Chain(first.seconds + share * opening_wait(requirements, name), first.name, first.before)
         first = _longest([opened, *(waited[a] for a in earlier)])
-        waited[here] = _Chain(first.seconds + times[name], name, first)
+        waited[here] = _Chain(first.seconds + seconds, name, first)
     found = _longest(list(waited.values()))
     return found.seconds, found.names()
 
@@ -84,25 +80,94 @@ def _longest(chains: list[_Chain]) -> _Chain:
 
 
 def shortest_times(requirements: Requirements, needed: Mapping[str, float]) -> dict[str, float]:
-    """The least time that each activity adds to a case on average."""
-    risky, found = _risky(requirements, needed), dict[str, float]()
-    for name, often in needed.items():
-        activity = requirements.activities[name]
-        fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=1.0)
-        found[name] = often * _let_pass(name, risky) * activity.duration.mean / fastest
-    return found
+    """The least time that the first round of each activity adds to a case on average."""
+    reach = CaseReach(requirements, needed, list(order_of(requirements)))
+    return {name: reach.share(name) * _attempt(requirements, name) for name in needed}
 
 
-def _risky(requirements: Requirements, needed: Mapping[str, float]) -> dict[str, float]:
-    """The activities that can end a case early, with the share of cases that each lets pass."""
-    known = requirements.activities
-    shares = {name: (1 - known[name].knock_out) * (1 - known[name].failure) for name in needed}
-    return {name: share for name, share in shares.items() if share != 1}
+def busy_times(requirements: Requirements, needed: Mapping[str, float]) -> dict[str, float]:
+    """The least time that each activity adds to a case on average, with all of its rounds."""
+    reach = CaseReach(requirements, needed, list(order_of(requirements)))
+    return {name: reach.share(name) * reach.rounds(name) * _attempt(requirements, name) for name in needed}
 
 
-def _let_pass(name: str, risky: Mapping[str, float]) -> float:
-    # The share of cases that no other activity has ended before this one, at best.
-    return math.prod(share for other, share in risky.items() if other != name)
+def _attempt(requirements: Requirements, name: str) -> float:
+    activity = requirements.activities[name]
+    fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=1.0)
+    return activity.duration.mean / fastest
+
+
+class CaseReach:
+    """How often cases come to an activity in any design, although others may end them first.
+
+    A knock-out ends a case, and so does a failure in a design without retries. Any activity may be placed before
+    another one, unless it must come later, or is in another branch of the same outcome. In a loop, whatever is in it
+    comes before the next round.
+
+    The chance to pass an activity that is done N times is E[pᴺ], which is at least p^E[N] (Jensen's inequality).
+    """
+
+    def __init__(
+        self, requirements: Requirements, needed: Mapping[str, float], order: Sequence[tuple[str, ...]]
+    ) -> None:
+        self.flow, self.needed, self.loops = CaseFlow(requirements), needed, requirements.loops
+        chances = {name: (1 - one.knock_out) * (1 - one.failure) for name, one in requirements.activities.items()}
+        self.passes = {name: chance for name, chance in chances.items() if chance < 1}
+        self.after: dict[str, list[str]] = {}
+        for first, second in order if self.passes else ():
+            self.after.setdefault(first, []).append(second)
+
+    def share(self, name: str) -> float:
+        """The share of cases that come to an activity at least once, at least."""
+        if not self.passes:
+            return self.needed[name]
+        later, around = self._later(name), self._around(name)
+        passed: float = math.prod(
+            chance ** self._repeated(other, around)
+            for other, chance in self.passes.items()
+            if other not in later and not self.flow.never_both(name, other)
+        )
+        return self.needed[name] * passed
+
+    def rounds(self, name: str) -> float:
+        """How often a case that comes to an activity does it, at least."""
+        return math.prod(self._repetitions(loop, name) for loop in self._around(name))
+
+    def _repetitions(self, loop: RequiredLoop, name: str) -> float:
+        inside = {*loop.activities, *loop.redo}
+        around = [other for other in self.loops if inside <= {*other.activities, *other.redo}]
+        again: float = loop.again * math.prod(
+            chance ** self._repeated(other, around) for other, chance in self.passes.items() if other in inside
+        )
+        for outcome in self.flow.requirements.outcomes:
+            if outcome.after in inside:
+                ends = sum(branch.probability for branch in outcome.branches.values() if branch.ends)
+                again *= max(0.0, 1 - ends) ** self._repeated(outcome.after, around)
+        # 1 + again + again² + … up to `most` repetitions; what is between two rounds is there once less.
+        rest = 0.0 if loop.most is None else again ** (loop.most + (name in loop.activities))
+        return (1 - rest) / (1 - again)
+
+    def _repeated(self, name: str, around: Sequence[RequiredLoop]) -> float:
+        # How often an activity is done on average in one round of the loops around.
+        return math.prod(_mean_rounds(loop, name) for loop in self._around(name) if loop not in around)
+
+    def _around(self, name: str) -> list[RequiredLoop]:
+        return [loop for loop in self.loops if name in loop.activities or name in loop.redo]
+
+    def _later(self, name: str) -> set[str]:
+        # What must come after an activity, directly or through others that every design has.
+        seen, stack = {name}, [name]
+        while stack:
+            here = stack.pop()
+            for other in self.after.get(here, ()) if here in self.needed else ():
+                if other not in seen:
+                    seen.add(other)
+                    stack.append(other)
+        return seen
+
+
+def _mean_rounds(loop: RequiredLoop, name: str) -> float:
+    return 1 + loop.repetitions if name in loop.activities else loop.repetitions / loop.again
 
 
 def opening_wait(requirements: Requirements, name: str) -> float:
@@ -139,11 +204,11 @@ def least_work(requirements: Requirements) -> float:
 
 def least_wages(requirements: Requirements) -> float:
     """Money per second for the fewest servers of every pool that could keep up with the work only they may do."""
-    rate, needed, rounds = requirements.demand.arrivals_per_second, needs(requirements), CaseFlow(requirements).rounds
-    pools, work, times = requirements.pools, dict[str, float](), shortest_times(requirements, needed)
-    for name in needed:
+    rate = requirements.demand.arrivals_per_second
+    pools, work = requirements.pools, dict[str, float]()
+    for name, seconds in busy_times(requirements, needs(requirements)).items():
         if len(only := requirements.activities[name].pools) == 1:
-            work[only[0]] = work.get(only[0], 0.0) + (rate or 0.0) * (times[name] * rounds[name])
+            work[only[0]] = work.get(only[0], 0.0) + (rate or 0.0) * seconds
     servers = {name: pool.least for name, pool in pools.items()}
     for name, busy in work.items():
         # Strictly more servers than are busy: at a load of 1 a queue grows without bound.

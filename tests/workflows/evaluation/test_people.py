@@ -262,7 +262,21 @@ def test_a_design_that_nobody_at_work_can_carry_out_is_refused() -> None:
 
 
 def test_cases_that_can_never_end_are_reported() -> None:
-    with pytest.raises(DesignError, match="of 1000 cases never end, because nobody there may do what comes next"):
-        evaluate(
-            Design("test", TWO, (("desk", 1),)), office(0.01, different_people=[["check", "approve"]]), cases=1_000
-        )
+    with pytest.raises(DesignError, match="of 400 cases never end, because nobody there may do what comes next"):
+        evaluate(Design("test", TWO, (("desk", 1),)), office(0.01, different_people=[["check", "approve"]]), cases=400)
+
+
+@pytest.mark.parametrize("demand", [{"arrivals_per_second": 0.01}, {"runs": 3}])
+def test_a_simulation_ends_although_its_cases_never_do_and_people_come_and_go(demand: dict[str, Any]) -> None:
+    # Somebody always comes to work later, but only Anna may approve, and she has checked every case.
+    people = {
+        "Anna": {"pools": ["desk"], "skills": ["law"], "calendar": [[8, 12]]},
+        "Ben": {"pools": ["desk"], "skills": ["night"], "calendar": [[20, 24]]},
+    }
+    one = {"duration": FIXED, "pools": ["desk"], "skills": ["law"]}
+    work = {"check": one, "approve": one, "patrol": {**one, "skills": ["night"]}}
+    value = {"name": "test", "activities": work, "people": people, "pools": {"desk": {"most": 2}}, "demand": demand}
+    requirements = parse_requirements({**value, "rules": {"different_people": [["check", "approve"]]}})
+    root = Sequence((*TWO.parts, Activity("patrol")))
+    with pytest.raises(DesignError, match="cases never end, because nobody there may do what comes next"):
+        evaluate(Design("test", root, (("desk", 2),)), requirements)

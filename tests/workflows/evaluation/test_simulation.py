@@ -230,6 +230,20 @@ def test_a_pool_rests_outside_its_hours() -> None:
     assert found.pool_time[0] == pytest.approx(20 * 3600, rel=1e-6)
 
 
+@pytest.mark.parametrize("people", [{}, {"Anna": {"pools": ["p"], "skills": ["law"]}}])
+def test_nobody_is_busier_than_all_of_their_hours(people: dict[str, Any]) -> None:
+    """Work from Monday to Tuesday morning fills every working hour until then, though not those of the whole week."""
+    calendar = [[9, 17], [33, 41], [57, 65]]
+    work = {"duration": {"kind": "fixed", "mean": 36_000}, "pools": ["p"], "skills": ["law"] if people else []}
+    value = {"name": "t", "activities": {"a": work}, "pools": {"p": {"calendar": calendar}}, "people": people}
+    runs = parse_requirements({**value, "demand": {"runs": 1}})
+    assert evaluate(Design("d", Activity("a")), runs, "simulation", cases=5).utilisation == {"p": pytest.approx(1.0)}
+    # Cases that arrive faster than they are done keep everybody busy, however short the measured time is.
+    flood = parse_requirements({**value, "demand": {"arrivals_per_second": 1e-3}})
+    busy = evaluate(Design("d", Activity("a")), flood, "simulation", cases=300).utilisation["p"]
+    assert 0.99 < busy <= 1 + 1e-9
+
+
 def test_runs_at_once_share_the_servers() -> None:
     requirements = asked({"a": {"duration": FIXED, "pools": ["p"]}}, runs=4, p={"most": 2, "wage": 1.0})
     found = evaluate(Design("d", Activity("a"), (("p", 2),)), requirements, "simulation", cases=8)

@@ -127,12 +127,13 @@ def test_pools_with_hours_are_not_scheduled() -> None:
 
 
 def test_measurements_become_a_performance() -> None:
-    """By hand: 20 cases, two pools of which one works half of the week."""
+    """By hand: 20 cases, two pools of which one works half of the week, and half of the measured time."""
     pools = {"desk": {"most": 4, "wage": 3.0, "calendar": [[0, 84]]}, "back": {"most": 2, "wage": 1.0}}
     encoded = encode(Design("d", A, (("desk", 4),)), asked({"arrivals_per_second": 0.5}, pools, a=DESK))
     cycle = np.arange(20.0)
     completed, busy = np.array([1] * 15 + [0] * 5), np.array([50.0, 20.0])
     found = Simulated(cycle, cycle / 2, cycle / 4, completed, np.zeros(0), 100.0, busy, 2.0, 3.0, 4.0, 5.0)
+    found = replace(found, start=84 * 3600 - 50.0)
     made = performance_of(encoded, found, capacity=9.0)
     assert (made.tier, made.cycle_time, made.waiting, made.throughput) == ("simulation", 9.5, 4.75, 0.5)
     assert made.cost == pytest.approx((4 * 0.5 * 3 + 1) / 0.5 + 9.5 / 4)

@@ -23,6 +23,7 @@ from groupwise.workflows.blocks import (
 )
 from groupwise.workflows.blocks import Sequence as InOrder
 from groupwise.workflows.differences import Change, Differences, compare_workflows
+from groupwise.workflows.partial_orders import in_order, reduced
 from groupwise.workflows.scoring import DesignScore, ScorePart
 from groupwise.workflows.scoring.lost_cases import LostCases
 from groupwise.workflows.scoring.measures import MEASURES
@@ -278,7 +279,7 @@ def in_time(seconds: float) -> str:
 
 
 def one_line(block: Block) -> str:
-    """A block tree in one line: a → (b ∥ c) → [d 30% | – 70%]."""
+    """A block tree in one line: a → (b ∥ c) → [d 30% | – 70%]. A partial order: (a → c ∥ b → d (also after a))."""
     match block:
         case Activity(name):
             return name
@@ -293,8 +294,32 @@ def one_line(block: Block) -> str:
             between = "" if isinstance(redo, Skip) else f": {one_line(redo)}"
             return f"({one_line(body)} ↺ {again:.0%}{between})"
         case PartialOrder(parts, edges):
-            order = "; ".join(f"{one_line(parts[a])} → {one_line(parts[b])}" for a, b in sorted(edges))
-            alone = [one_line(part) for n, part in enumerate(parts) if not any(n in edge for edge in edges)]
-            return f"({' ∥ '.join([*alone, order])})"
+            return f"({' ∥ '.join(_chains(parts, edges))})"
         case _:
             return f"{{{' '.join(map(one_line, children(block)))}}}" if children(block) else "–"
+
+
+def _chains(parts: Sequence[Block], edges: frozenset[tuple[int, int]]) -> list[str]:
+    """A partial order as chains that contain every part once, with a note where one waits for another chain, too."""
+    chains: list[list[str]] = []
+    tails: dict[int, list[str]] = {}
+    direct = reduced(len(parts), edges)
+    for here in in_order(len(parts), direct):
+        before = sorted(a for a, b in direct if b == here)
+        last = next((a for a in before if a in tails), None)
+        words = one_line(parts[here])
+        if others := [_title(parts[a]) for a in before if a != last]:
+            words = f"({words})" if isinstance(parts[here], InOrder) else words
+            words += f" ({'also ' if last is not None else ''}after {', '.join(others)})"
+        chain = tails.pop(last) if last is not None else []
+        if last is None:
+            chains.append(chain)
+        chain.append(words)
+        tails[here] = chain
+    return [" → ".join(chain) for chain in chains]
+
+
+def _title(block: Block) -> str:
+    """A part of an order as others refer to it: by its last activity."""
+    names = [one.name for one in activities(block)]
+    return names[-1] if names else "–"

@@ -22,7 +22,7 @@ import groupwise.workflows.blocks as blocks
 from groupwise.workflows.blocks import PLAIN, Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.durations import moments
-from groupwise.workflows.evaluation.staffing import Roster, Worker, shifts_of
+from groupwise.workflows.evaluation.staffing import Roster, Worker, open_time, shifts_of
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.requirements import Requirements
 
@@ -66,6 +66,16 @@ class Encoded:
             found[list(worker.pools)] += worker.hours
         return found
 
+    def staffed_until(self, times: Floats) -> Floats:
+        """Seconds that each pool's servers are at work from the beginning of a week until some times, all added up."""
+        if not self.workers:
+            open_ = [open_time(shifts, times).sum() for shifts in self.catalogue.shifts]
+            return np.asarray(self.servers * np.array(open_))
+        found = np.zeros(len(self.servers))
+        for worker in self.workers:
+            found[list(worker.pools)] += open_time(worker.shifts, times).sum()
+        return found
+
     @property
     def wages(self) -> float:
         """Money per second for everybody who is at work; people in several pools are paid by the first."""
@@ -102,7 +112,8 @@ class Catalogue:
         self.most = np.array([pool.most for pool in pools], np.int64)
         self.wages = np.array([pool.wage for pool in pools], np.float64)
         self.shifts = tuple(shifts_of(pool.calendar) for pool in pools)
-        self.with_shifts = any(map(len, self.shifts))
+        own = any(person.calendar for person in requirements.people.values())
+        self.with_shifts = own or any(map(len, self.shifts))
         open_ = [float((s[:, 1] - s[:, 0]).sum()) / WEEK if len(s) else 1.0 for s in self.shifts]
         self.open_shares = np.array(open_)
         self.staffed_wages = self.wages * self.open_shares

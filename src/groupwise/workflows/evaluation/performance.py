@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
 Tier: TypeAlias = Literal["analytic", "simulation", "schedule"]
+NOT_SIMULATED = "Not simulated, because the design breaks a rule."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,13 @@ class Performance:
             return NotImplemented
         pairs = [(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)]
         return all(mine == theirs or (mine != mine and theirs != theirs) for mine, theirs in pairs)
+
+
+def unknown_performance() -> dict[str, object]:
+    """What `asdict` would return for a design that breaks a rule, of which nothing is known."""
+    known = dict.fromkeys(one.name for one in fields(Performance))
+    words = {"tier": "", "reason": NOT_SIMULATED, "valid": False}
+    return {**known, **words, "interval": (None, None), "utilisation": {}, "percentiles": {}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ LARGEST = 1 << 24
 class Simulated:
     """Measurements after the warm-up: arrays have one entry per case, in the order of arrival.
 
-    `makespans` has one entry per batch of runs. `span` is the time measured, `pool_time` each pool's busy time in it,
-    `unfinished` the number of cases that did not end.
+    `makespans` has one entry per batch of runs. `span` is the time measured, which begins at `start` (for batches: each
+    with a week), `pool_time` each pool's busy time in it, `unfinished` the number of cases that did not end.
     """
 
     cycle: Floats
@@ -65,6 +65,7 @@ class Simulated:
     memory_peak: float
     trace: tuple[SimulatedTry, ...] = ()
     unfinished: int = 0
+    start: float = 0.0
 
 
 def simulate_precisely(encoded: Encoded, cases: int, seed: int = 0, most: int = MOST_CASES) -> Simulated:
@@ -104,11 +105,11 @@ def _attempt(encoded: Encoded, cases: int, seed: int, trace: int, room: int) -> 
         made = np.zeros(math.ceil(cases / runs))
         memory = Memory(encoded, len(made) * runs, room, trace)
         run_batches(memory.m, memory.x, word, runs, catalogue.with_shifts, made)
-        return None if memory.m[fields.FULL] else _simulated(memory, 0, len(made) * runs, made)
+        return None if _is_full(memory) else _simulated(memory, 0, len(made) * runs, made)
     first = math.ceil(cases * WARM_UP)
     memory = Memory(encoded, (first + cases) * PATIENCE, room, trace)
     run_arrivals(memory.m, memory.x, word, rate, first, first + cases - 1)
-    return None if memory.m[fields.FULL] else _simulated(memory, first, first + cases, np.zeros(0))
+    return None if _is_full(memory) else _simulated(memory, first, first + cases, np.zeros(0))
 
 
 class Memory:
@@ -253,6 +254,18 @@ def _streams(encoded: Encoded) -> list[int]:
     return streams
 
 
+def _is_full(memory: Memory) -> bool:
+    """Whether an area was too small; if cases can never go on, more room does not help either."""
+    if memory.m[fields.FULL] == fields.NOBODY_ABLE:
+        raise _endless("cases")
+    return bool(memory.m[fields.FULL])
+
+
+def _endless(cases: str) -> DesignError:
+    words = f"{cases} never end, because nobody there may do what comes next"
+    return DesignError(words, hint="Add people, or change the rules about who does what.")
+
+
 def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated:
     x = memory.x
     whole = memory.m[memory.kept : memory.trace].reshape(-1, fields.KEPT)[first:last]
@@ -275,6 +288,7 @@ def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated
         float(x[fields.MEMORY_PEAK]),
         _tries(memory),
         int((~done).sum()),
+        float(x[fields.WINDOW_START]),
     )
 
 
@@ -297,14 +311,14 @@ def _tries(memory: Memory) -> tuple[SimulatedTry, ...]:
 def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: str = "") -> Performance:
     """The measurements as a `Performance`."""
     catalogue = encoded.catalogue
-    if encoded.workers and found.unfinished and not reason:
-        many = found.unfinished + len(found.cycle)
-        words = f"{found.unfinished} of {many} cases never end, because nobody there may do what comes next"
-        raise DesignError(words, hint="Add people, or change the rules about who does what.")
+    if encoded.workers and found.unfinished and not (reason and len(found.cycle)):
+        raise _endless(f"{found.unfinished} of {found.unfinished + len(found.cycle)} cases")
     mean = float(found.cycle.mean())
     throughput = min(catalogue.arrivals or len(found.cycle) / max(float(found.makespans.sum()), 1e-300), capacity)
     wages = encoded.wages
-    shares = found.pool_time[: len(encoded.staffed)] / np.maximum(encoded.staffed * found.span, 1e-300)
+    ends = found.makespans if len(found.makespans) else np.array([found.start + found.span])
+    staffed = encoded.staffed_until(ends) - encoded.staffed_until(np.array([found.start]))
+    shares = found.pool_time[: len(staffed)] / np.maximum(staffed, 1e-300)
     return Performance(
         "simulation",
         mean,

@@ -122,6 +122,15 @@ def shifts_of(calendar: Hours) -> Floats:
     return np.array(merged_hours(calendar), np.float64).reshape(-1, 2) * 3600
 
 
+def open_time(shifts: Floats, until: Floats) -> Floats:
+    """Seconds of work in shifts from the beginning of a week until some times; without shifts, all of the time."""
+    if not len(shifts):
+        return until
+    weeks, late = np.divmod(until[:, None], WEEK)
+    starts, ends = shifts[:, 0], shifts[:, 1]
+    return np.asarray((weeks * (ends - starts) + np.clip(late, starts, ends) - starts).sum(1))
+
+
 def common_shifts(own: Hours, shared: Hours) -> Floats | None:
     """The hours of a person while the pool works; no hours stand for the whole week, None for a person never there."""
     if not own or not shared:

@@ -254,8 +254,9 @@ class DesignScorer:
         root = rewritten(design.root, waited_for)
         if root == design.root:
             return found
-        tier = "measured" if found.tier == "simulation" else "auto"
-        patient = evaluate(replace(design, root=root), self.requirements, tier)
+        patient = evaluate(
+            replace(design, root=root), self.requirements, "measured" if found.tier == "simulation" else "auto"
+        )
         return replace(
             patient,
             cycle_time=max(found.cycle_time, patient.cycle_time),

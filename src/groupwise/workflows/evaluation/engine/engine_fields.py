@@ -7,9 +7,11 @@
 from groupwise.workflows.evaluation.array_format import DISTRIBUTIONS, ROW
 
 # Head, integers: how many events and agenda entries there are, the first free frame and case, the last serial number,
-# cases arrived and finished, tries traced, and FULL, which is set when an area is too small (the caller tries again
-# with a larger one). Then where each area begins (…_BASE) and how many records fit (…_ROOM).
+# cases arrived and finished, tries traced, and FULL, which ends the simulation: TOO_SMALL when an area is (the caller
+# tries again with a larger one), NOBODY_ABLE when too many tries wait that nobody may ever do. Then where each area
+# begins (…_BASE) and how many records fit (…_ROOM).
 EVENTS, AGENDA, FREE_FRAME, FREE_CASE, SERIAL, ARRIVED, FINISHED, TRACED, FULL = range(9)
+TOO_SMALL, NOBODY_ABLE = 1, 2
 EVENT_BASE, EVENT_ROOM, AGENDA_BASE, AGENDA_ROOM, CASE_BASE, CASE_ROOM, TRACE_BASE, TRACE_ROOM, ROOT = range(9, 18)
 # BY_NAME is 1 if it matters who of a pool does something. ASIDE_BASE is an area for queue entries that nobody present
 # may serve, COUNTERS the length of a case's record after its fields, DONE_BY where in it the last worker of each

@@ -140,7 +140,7 @@ def sift_down(m: Ints, x: Floats, base: int, last: int) -> None:
 def expect(m: Ints, x: Floats, time: float, kind: int, record: int) -> None:
     """Add an event to the heap of future events."""
     if m[EVENTS] >= m[EVENT_ROOM]:
-        m[FULL] = 1
+        m[FULL] = TOO_SMALL
         return
     sift_up(m, x, m[EVENT_BASE], m[EVENTS], time, kind, record)
     m[EVENTS] += 1
@@ -152,7 +152,7 @@ def new_frame(m: Ints, node: int, parent: int, case: int, slot: int) -> int:
     frame = m[FREE_FRAME]
     # The last free frame is never handed out: callers can use what they get, and go on until they see FULL.
     if m[frame + AFTER] < 0:
-        m[FULL] = 1
+        m[FULL] = TOO_SMALL
         return int(frame)
     m[FREE_FRAME] = m[frame + AFTER]
     m[frame + NODE], m[frame + PARENT], m[frame + CASE], m[frame + SLOT] = node, parent, case, slot
@@ -188,7 +188,7 @@ def drop_frame(m: Ints, frame: int) -> None:
 def put(m: Ints, what: int, frame: int) -> None:
     """Push onto the agenda, a stack."""
     if m[AGENDA] >= m[AGENDA_ROOM]:
-        m[FULL] = 1
+        m[FULL] = TOO_SMALL
         return
     place = m[AGENDA_BASE] + m[AGENDA] * AGENDA_FIELDS
     m[place], m[place + 1], m[place + 2] = what, frame, m[frame + STAMP]

@@ -24,6 +24,11 @@ from groupwise.workflows.evaluation.engine.memory import (
 )
 from groupwise.workflows.evaluation.numba_compiler import inner
 
+# So many tries that nobody may ever do show that the design cannot work; each would be looked at again and again.
+MOST_HOPELESS = 1_000
+# What `first_able` finds instead of a worker: somebody else may do it, or nobody.
+LATER, NEVER = -1, -2
+
 
 @inner
 def enqueue(m: Ints, x: Floats, frame: int) -> None:
@@ -43,7 +48,7 @@ def enqueue(m: Ints, x: Floats, frame: int) -> None:
     elif discipline == 3:
         key = x[m[frame + CASE] + CASE_START] + x[row + DUE]
     if m[pool + WAITING] >= m[pool + QUEUE_ROOM]:
-        m[FULL] = 1
+        m[FULL] = TOO_SMALL
         return
     sift_up(m, x, m[pool + QUEUE_BASE], m[pool + WAITING], key, 0, frame)
     m[pool + WAITING] += 1
@@ -83,7 +88,7 @@ def dispatch(m: Ints, x: Floats, pool: int) -> None:
 @inner
 def hand_out(m: Ints, x: Floats, pool: int) -> None:
     """Workers who are free and present take tries from the queue, each the first that they may do."""
-    base, aside, present = m[pool + QUEUE_BASE], m[ASIDE_BASE], 0
+    base, aside, present, hopeless = m[pool + QUEUE_BASE], m[ASIDE_BASE], 0, 0
     opens = math.inf
     for member in range(m[pool + SERVER_BASE], m[pool + SERVER_BASE] + m[pool + SERVERS]):
         worker = m[member]
@@ -96,6 +101,7 @@ def hand_out(m: Ints, x: Floats, pool: int) -> None:
         if m[frame + STAMP] == stamp:  # otherwise the try was cancelled while it waited: drop the entry
             worker = first_able(m, x, pool, frame)
             if worker < 0:
+                hopeless += worker == NEVER
                 copy(m, x, base, aside)
                 aside += EVENT_FIELDS
         m[pool + WAITING] -= 1
@@ -110,7 +116,9 @@ def hand_out(m: Ints, x: Floats, pool: int) -> None:
         aside -= EVENT_FIELDS
         put_back(m, x, base, m[pool + WAITING], aside)
         m[pool + WAITING] += 1
-    if m[pool + WAITING] > 0 and opens < math.inf and (not m[pool + OPENING] or opens < x[pool + WAKE]):
+    if hopeless >= MOST_HOPELESS:
+        m[FULL] = NOBODY_ABLE
+    if opens < math.inf and (not m[pool + OPENING] or opens < x[pool + WAKE]) and is_hopeful(m, x, pool):
         m[pool + OPENING] = 1
         x[pool + WAKE] = opens
         expect(m, x, opens, OPEN, pool)
@@ -118,12 +126,26 @@ def hand_out(m: Ints, x: Floats, pool: int) -> None:
 
 @inner
 def first_able(m: Ints, x: Floats, pool: int, frame: int) -> int:
-    """The first worker of the pool who is free and present and may do it; −1 if there is none."""
+    """The first worker of the pool who is free and present and may do it; LATER or NEVER if there is none."""
+    found = NEVER
     for member in range(m[pool + SERVER_BASE], m[pool + SERVER_BASE] + m[pool + SERVERS]):
         worker = m[member]
-        if m[worker + FREE] and may_do(m, frame, worker) and next_open(m, x, worker, x[CLOCK]) <= x[CLOCK]:
-            return int(worker)
-    return -1
+        if may_do(m, frame, worker):
+            found = LATER
+            if m[worker + FREE] and next_open(m, x, worker, x[CLOCK]) <= x[CLOCK]:
+                return int(worker)
+    return found
+
+
+@inner
+def is_hopeful(m: Ints, x: Floats, pool: int) -> bool:
+    """Whether anything that somebody may do waits: nobody needs to be woken for the rest."""
+    base = m[pool + QUEUE_BASE]
+    for entry in range(base, base + m[pool + WAITING] * EVENT_FIELDS, EVENT_FIELDS):
+        frame = m[entry + 1]
+        if m[frame + STAMP] == m[entry + 2] and first_able(m, x, pool, frame) != NEVER:
+            return True
+    return False
 
 
 @inner
@@ -163,6 +185,18 @@ def next_open(m: Ints, x: Floats, pool: int, now: float) -> float:
         if now - week < x[shift + 1]:
             return float(max(now, week + x[shift]))
     return float(week + WEEK + x[first])
+
+
+@inner
+def opened(m: Ints, x: Floats, pool: int, now: float) -> float:
+    """For how long a pool (or worker) has been working since time 0."""
+    if pool < 0 or m[pool + SHIFTS] == 0:
+        return now
+    weeks, first, found = math.floor(now / WEEK), pool + POOL_FIELDS, 0.0
+    for shift in range(first, first + 2 * m[pool + SHIFTS], 2):
+        now_of_week = min(max(now - weeks * WEEK, x[shift]), x[shift + 1])
+        found += weeks * (x[shift + 1] - x[shift]) + now_of_week - x[shift]
+    return float(found)
 
 
 @inner
@@ -216,11 +250,11 @@ def leave(m: Ints, x: Floats, frame: int, outcome: int) -> None:
     """A try ends (outcome 1: done, 0: failed) or is cancelled (−1): free its server and add up what it used."""
     row = m[m[frame + NODE] + DETAIL]
     now, pool, start = x[CLOCK], m[row + ROW_POOL], x[frame + START]
-    # Only the part inside the measured window counts.
-    shown = min(now, x[WINDOW_END]) - max(start, x[WINDOW_START])
-    if shown > 0:
-        # With shifts, the time since the start includes rests: spread the work evenly over it.
-        spent = shown / (now - start) * min(x[frame + WORK], now - start)
+    # Only the part inside the measured window counts, without rests.
+    first, last = max(start, x[WINDOW_START]), min(now, x[WINDOW_END])
+    if last > first:
+        rests = m[frame + SERVER] if m[BY_NAME] and pool >= 0 else pool
+        spent = opened(m, x, rests, last) - opened(m, x, rests, first)
         x[CPU_TIME] += x[row + CPU] * spent
         x[MEMORY_TIME] += x[row + MEMORY] * spent
         if pool >= 0:

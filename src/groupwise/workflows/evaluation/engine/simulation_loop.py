@@ -227,7 +227,7 @@ def open_case(m: Ints, x: Floats, seed: Any) -> None:
     """A case arrives: give it a record and a key for its random numbers, and begin the root block."""
     case = m[FREE_CASE]
     if m[case + NEXT] < 0:
-        m[FULL] = 1
+        m[FULL] = TOO_SMALL
         return
     m[FREE_CASE] = m[case + NEXT]
     x[case + CASE_START] = x[CLOCK]
