@@ -29,7 +29,16 @@ def words(picture: str) -> list[str]:
 
 def test_a_picture_says_what_it_shows() -> None:
     drawn = words(svg(CLAIM))
-    for said in ("register", "20%", "80%", "clerk (2)", "1 h", "retries", "exactly one branch", "all branches"):
+    for said in (
+        "register",
+        "yes (20%)",
+        "pay (80%)",
+        "clerk (2)",
+        "1 h",
+        "retries",
+        "exactly one branch",
+        "all branches",
+    ):
         assert said in drawn, said
     assert "one or more branches" not in drawn
 

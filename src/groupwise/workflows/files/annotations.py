@@ -81,6 +81,7 @@ def from_text(text: str) -> dict[str, Any]:
 def checked(values: dict[str, Any]) -> dict[str, Any]:
     """The annotations of a YAWL net, after checking their types."""
     tables: dict[str, type | tuple[type, ...]] = {"ids": str, "handling": dict, "probabilities": (int, float)}
+    tables |= {"endings": dict, "exits": bool} | dict.fromkeys(("named", "answers", "flows", "pools"), str)
     for name, kind in tables.items():
         table = values.get(name, {})
         if not isinstance(table, dict) or not all(isinstance(value, kind) for value in table.values()):

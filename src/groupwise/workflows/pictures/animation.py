@@ -16,6 +16,7 @@ from PIL import Image, ImageColor, ImageDraw
 from groupwise.errors import ConfigError
 from groupwise.files import write_output
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import role_of
 from groupwise.workflows.evaluation.performance import SimulatedTry
 from groupwise.workflows.graph import Graph, Node
 from groupwise.workflows.pictures.drawing_layout import MARGIN, Point
@@ -188,8 +189,11 @@ def _ways(graph: Graph, source: str) -> dict[str, tuple[str, ...]]:
     queue: list[tuple[str, tuple[str, ...]]] = [(source, ())]
     seen: set[str] = set()
     for here, path in queue:
-        for flow in graph.out_of(here):
+        # A token that goes on does not take the ways by which cases end early.
+        for flow in (one for one in graph.out_of(here) if not role_of(one)):
             target = graph.by_id[flow.target]
+            if role_of(target) == "event":
+                continue
             if _works(target) or target.kind == "end":
                 found.setdefault(target.id, (*path, flow.id))
             elif target.id not in seen:
