@@ -4,7 +4,6 @@ They come from the requirements where those say what is decided (outcomes, branc
 activities that a branch leads to. Names that the workflow has are kept.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
@@ -25,7 +24,9 @@ def titled(graph: Graph, requirements: Requirements | None = None) -> Graph:
         if titles.chooses(node):
             names[node.id], found = titles.question(node)
             answers |= found
-    nodes = tuple(replace(n, name=names[n.id]) if n.id in names and n.silent and not n.name else n for n in graph.nodes)
+    # A task that itself chooses has a name already: its own.
+    own = {node.id for node in graph.nodes if node.name or not (node.silent or node.kind == "condition")}
+    nodes = tuple(replace(n, name=names[n.id]) if n.id in names and n.id not in own else n for n in graph.nodes)
     flows = tuple(
         replace(flow, name=_with_share(flow, answers[flow.id])) if flow.id in answers and not flow.name else flow
         for flow in graph.flows
@@ -45,7 +46,9 @@ def _with_share(flow: Flow, name: str) -> str:
 def percent(share: float) -> str:
     """62%, 2.5%, 0.1%: as many digits as are useful."""
     value = 100 * share
-    if value >= 9.95 or abs(value - round(value)) < 0.05:
+    if 0 < value < 0.05 or 99.95 < value < 100:
+        return "under 0.1%" if value < 1 else "over 99.9%"
+    if 9.95 <= value <= 99.5 or abs(value - round(value)) < 0.05:
         return f"{value:.0f}%"
     return f"{value:.1g}%" if value < 1 else f"{value:.1f}%"
 
@@ -80,20 +83,22 @@ class _Titles:
         return f"{first} again?"
 
     def _outcome(self, flows: list[Flow]) -> tuple[str, Answers] | None:
+        leading = [flow for flow in flows if self._firsts(flow) and not self._skips(flow)]
         for outcome in self.requirements.outcomes if self.requirements is not None else ():
-            branches, found = outcome.branches, Answers()
-            for flow in flows:
-                places = {b for name in self._firsts(flow) for o, b in self._context(name) if o == outcome.name}
-                if len(places) == 1:
-                    found[flow.id] = places.pop()
-            rest = [name for name in branches if name not in found.values()]
-            if found and len(set(found.values())) == len(found):
+            found = Answers()
+            for flow in leading:
+                places = {branch for name in self._firsts(flow) for branch in self._branches(outcome.name, name)}
+                found |= {flow.id: places.pop()} if len(places) == 1 else {}
+            rest = [name for name in outcome.branches if name not in found.values()]
+            # Every branch that does something is one of this outcome's, and no two are the same.
+            if found and len(found) == len(leading) == len(set(found.values())):
                 return _asked(outcome.name), {f.id: found.get(f.id) or " or ".join(rest) or "otherwise" for f in flows}
         return None
 
-    def _context(self, name: str) -> Iterable[tuple[str, str]]:
+    def _branches(self, outcome: str, name: str) -> list[str]:
+        """The branch of an outcome that an activity is directly in; not one around another outcome."""
         assert self.flow is not None
-        return self.flow.context(name)
+        return [branch for other, branch in self.flow.context(name)[:1] if other == outcome]
 
     def _branch(self, flows: list[Flow]) -> tuple[str, Answers] | None:
         for branch in self.requirements.branches if self.requirements is not None else ():

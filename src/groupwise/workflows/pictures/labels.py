@@ -155,7 +155,8 @@ def strips_of(graph: Graph, node: Node) -> tuple[bool, bool]:
     """Whether a task itself joins, and whether it splits, without a gateway, as tasks in YAWL do."""
     if node.kind != "task" or node.silent:
         return False, False
-    return len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1
+    out = [flow for flow in graph.out_of(node.id) if role_of(graph.by_id[flow.target]) != "event"]
+    return len(graph.into(node.id)) > 1, len(out) > 1
 
 
 def name_below(node: Node) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from groupwise.workflows.endings import role_of
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
 from groupwise.workflows.pictures.drawing_layout import MARGIN, NAME_LINE, DrawingLayout, NodeBox, in_rows, layout
 from groupwise.workflows.pictures.shapes import POOLS, Disc, Line, Oblong, Scene, Shape, Words, glyph, icon_of, region
+from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.titles import titled
 
 
@@ -133,11 +134,22 @@ class PlacedGraph:
     top: float
 
 
+def shown(graph: Graph, requirements: Requirements | None) -> Graph:
+    """The graph as it is drawn: choices have names, gateways that do nothing are left out, and early ends are ends."""
+    found = titled(without_detours(graph), requirements)
+    flows = [flow for flow in found.flows if role_of(found.by_id[flow.source]) != "end"]
+    # How likely a choice is stands in its name; that an activity usually does not fail goes without saying.
+    failing = {flow.source for flow in flows if role_of(found.by_id[flow.target]) == "event"}
+    usual = [flow.source in failing and role_of(found.by_id[flow.target]) != "event" for flow in flows]
+    plain = (replace(flow, probability=None) if drop else flow for flow, drop in zip(flows, usual, strict=True))
+    return replace(found, flows=tuple(plain))
+
+
 def arranged(document: Document) -> list[PlacedGraph]:
     """The graphs of a document, one below the other; if there are several, with room for a name above each."""
     placed: list[PlacedGraph] = []
     top = 0.0
-    for graph in (titled(without_detours(graph), document.requirements) for graph in document.graphs):
+    for graph in (shown(graph, document.requirements) for graph in document.graphs):
         top += MARGIN if len(document.graphs) > 1 else 0.0
         placed.append(PlacedGraph(graph, in_rows(graph, layout(graph)), top))
         top += placed[-1].layout.height

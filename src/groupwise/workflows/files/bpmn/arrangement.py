@@ -46,7 +46,9 @@ def _plan(wiring: Wiring) -> Graph:
         for ends in ((wiring.entry[node.id], own), (own, wiring.exit[node.id])):
             flows += [Flow(*ends)] if ends[0] != ends[1] else []
     for flow in wiring.flows:
-        flows.append(replace(flow, source=wiring.exit[flow.source], target=wiring.entry[flow.target]))
+        # Only names are shown: how likely a branch is, is part of its name.
+        way = Flow(wiring.exit[flow.source], wiring.entry[flow.target], name=flow.name)
+        flows.append(replace(way, probability=flow.probability if flow.name else None))
     events = [node for node in graph.nodes if wiring.is_boundary(node.id)]
     flows += [Flow(wiring.owner(node), ids[node.id]) for node in events]
     return Graph(graph.name, tuple(nodes), tuple(flows))

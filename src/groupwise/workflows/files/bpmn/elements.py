@@ -103,10 +103,10 @@ def _task_type(document: Document, node: Node) -> str:
     by = {"person": "userTask", "machine": "serviceTask"}.get(pool.kind if pool is not None else "", "task")
     kind = asked.kind if asked is not None else None
     if kind == "decision":
-        return "userTask" if by == "userTask" else "businessRuleTask"
-    return {"human": "userTask", "service": "serviceTask", "send": "sendTask", "receive": "receiveTask"}.get(
-        kind or "", by
-    )
+        # Not a business rule task: engines want a decision table for that.
+        return "serviceTask" if by == "serviceTask" else "userTask"
+    told = {"human": "userTask", "service": "serviceTask", "send": "sendTask", "receive": "receiveTask"}
+    return told.get(kind or "", by)
 
 
 def _noted(wiring: Wiring, node: Node, given: Node, tag: str, carried: Element | None) -> list[Element]:

@@ -335,8 +335,9 @@ class _File:
     def _refuse_double_ids(self) -> None:
         seen = set()
         for element in self.root.walk():
-            name = element.get("id")
-            if name and element.namespace in (bpmn.BPMN, bpmn.BPMNDI) and name in seen:
+            # Elements of other tools, and our own annotations, may name ids.
+            name = element.get("id") if element.namespace in (bpmn.BPMN, bpmn.BPMNDI) else ""
+            if name and name in seen:
                 raise refuse(element, f"the id {name!r} is used twice")
             seen.add(name)
 

@@ -103,8 +103,10 @@ class Sketch:
         for name, (owner, side) in self.parts.items():
             rule = self.gates[name]
             kept = []
+            # The flow between them, in that direction; one in the other is a loop of the task on itself.
+            between = (name, owner) if side == "join" else (owner, name)
             for flow in self.flows:
-                if {flow.source, flow.target} == {name, owner}:
+                if (flow.source, flow.target) == between:
                     continue
                 source, target = (owner if end == name else end for end in (flow.source, flow.target))
                 kept.append(replace(flow, source=source, target=target))
