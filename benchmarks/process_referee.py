@@ -150,7 +150,7 @@ def _from_bpmn(root: Any) -> Net:
 def _from_yawl(root: Any) -> Net:
     net = next(one for one in root.iter(f"{YAWL}decomposition") if one.get("isRootNet") == "true")
     notes = next((json.loads(one.findtext(f"{YAWL}initialValue")) for one in net if one.get("groupwise")), {})
-    shares, ids, endings = (notes.get(name, {}) for name in ("probabilities", "ids", "endings"))
+    shares, endings = notes.get("probabilities", {}), notes.get("endings", {})
     nodes, start = {}, ""
     for element in net.find(f"{YAWL}processControlElements"):
         kind, key = etree.QName(element).localname, element.get("id")
@@ -161,9 +161,7 @@ def _from_yawl(root: Any) -> Net:
             node.join, node.split = (element.find(f"{YAWL}{end}").get("code") for end in ("join", "split"))
             node.name = element.findtext(f"{YAWL}name") if element.find(f"{YAWL}decomposesTo") is not None else None
             node.pool = element.findtext(f".//{YAWL}role")
-            node.told = {
-                name: str(value) for name, value in notes.get("handling", {}).get(ids.get(key, key), {}).items()
-            }
+            node.told = {name: str(value) for name, value in notes.get("handling", {}).get(key, {}).items()}
             if (limit := element.findtext(f"{YAWL}timer/{YAWL}duration")) is not None:
                 node.told["timeout"] = limit.removeprefix("PT").removesuffix("S")
         for flow in element.iter(f"{YAWL}flowsInto"):
