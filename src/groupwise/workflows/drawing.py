@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.endings import Endings, mark
-from groupwise.workflows.graph import Flow, Graph, Node, Rule, TaskCopies
+from groupwise.workflows.graph import ONCE, Flow, Graph, Node, Rule, TaskCopies
 from groupwise.workflows.partial_orders import closure
 from groupwise.xml_reader import Element
 
@@ -159,8 +159,14 @@ def _draw(drawing: _Drawing, block: blocks.Block) -> Ends:
             return _cancellable(drawing, block)
 
 
+def _task(drawing: _Drawing, activity: blocks.Activity, copies: TaskCopies = ONCE) -> Node:
+    told = drawing.endings.requirements.activities.get(activity.name) if drawing.endings is not None else None
+    said = "" if told is None else told.documentation
+    return Node(activity.name, activity.name, handling=activity.handling, copies=copies, documentation=said)
+
+
 def _activity(drawing: _Drawing, block: blocks.Activity) -> Ends:
-    node = Node(block.name, block.name, handling=block.handling)
+    node = _task(drawing, block)
     failure = drawing.endings.failure(block) if drawing.endings is not None else 0.0
     knock_out = drawing.endings.knock_out(block) if drawing.endings is not None else 0.0
     task = drawing.node(replace(node, split="xor") if failure else node)
@@ -178,7 +184,7 @@ def _activity(drawing: _Drawing, block: blocks.Activity) -> Ends:
 def _instances(drawing: _Drawing, block: blocks.Instances) -> Ends:
     body, copies = block.body, TaskCopies(block.least, block.most, block.enough)
     if isinstance(body, blocks.Activity):
-        task = drawing.node(Node(body.name, body.name, handling=body.handling, copies=copies))
+        task = drawing.node(_task(drawing, body, copies))
     else:
         name = drawing.numbered("instances")
         inner = f"{drawing.name}_{name}"

@@ -70,6 +70,9 @@ def test_everything_comes_back_with_its_endings() -> None:
     assert valid(written)
     again = read(written)
     assert in_order(again) == in_order(document)
+    # Also their order, on which simulations depend.
+    assert again.requirements is not None
+    assert list(again.requirements.activities) == list(CLAIM["activities"])
     assert write(again) == write(read(write(again)))
     assert lift(again) == lift(document_of(Design("claim", ROOT, (("clerk", 2),))))
 

@@ -63,7 +63,8 @@ def document_parts(values: Mapping[str, Any]) -> tuple[Requirements | None, tupl
 
 def to_text(values: Mapping[str, Any]) -> str:
     """JSON, with the characters that are special in XML escaped."""
-    text = json.dumps(values, sort_keys=True)
+    # In the order given: simulations draw their random numbers in the order of activities and pools.
+    text = json.dumps(values)
     # JSON escapes are valid inside its strings, the only place where these characters can occur.
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

@@ -6,9 +6,8 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import Format
 from groupwise.workflows.graph import Graph, Node
 from groupwise.workflows.pictures.labels import flow_label, is_event, marks_of
-from groupwise.workflows.pictures.scene import pool_of, pool_styles, without_detours
+from groupwise.workflows.pictures.scene import pool_of, pool_styles, shown
 from groupwise.workflows.pictures.shapes import INK, STYLES
-from groupwise.workflows.titles import titled
 
 RULES = {"and": "+", "xor": "×", "or": "○"}
 MARKS = {
@@ -23,7 +22,7 @@ MARKS = {
 
 def write(document: Document) -> bytes:
     """A flowchart from left to right; several graphs become subgraphs."""
-    graphs = [titled(without_detours(graph), document.requirements) for graph in document.graphs]
+    graphs = [shown(graph, document.requirements) for graph in document.graphs]
     lines = ["flowchart LR"]
     for number, graph in enumerate(graphs):
         lines += [f"  subgraph g{number} [{_quoted(graph.name)}]"] if len(graphs) > 1 else []
