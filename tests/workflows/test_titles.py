@@ -48,13 +48,13 @@ def test_branches_loops_and_knock_outs_ask_their_own_questions() -> None:
     known = asked(
         a={"knock_out": 0.025},
         branches=[{"name": "secured by property", "options": {"b": 0.3}}],
-        loops=[{"name": "rework", "activities": ["c"], "after": "c", "again": 0.25, "redo": ["d"]}],
+        loops=[{"name": "rework", "activities": ["c"], "after": "c", "again": 0.25, "most": 3, "redo": ["d"]}],
     )
     found = questions(Sequence((A, Choice((B, Skip()), (0.3, 0.7)), Loop(C, 0.25, D))), known)
     assert found == {
         "a passed?": {"yes (98%)", "no (2.5%)"},
         "secured by property?": {"yes (30%)", "no (70%)"},
-        "rework?": {"yes (25%)", "no (75%)"},
+        "rework?": {"yes, up to 3 times (25%)", "no (75%)"},
     }
 
 

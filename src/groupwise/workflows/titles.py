@@ -71,16 +71,19 @@ class _Titles:
             return asked, {flow.id: "no" if role_of(flow) else "yes" for flow in flows}
         back = [flow for flow in flows if self._leads_back(flow)]
         if back and len(back) < len(flows):
-            return self._again(node, back), {flow.id: "yes" if flow in back else "no" for flow in flows}
+            asked, yes = self._again(node, back)
+            return asked, {flow.id: yes if flow in back else "no" for flow in flows}
         return self._outcome(flows) or self._branch(flows) or self._by_activities(flows)
 
-    def _again(self, node: Node, back: list[Flow]) -> str:
+    def _again(self, node: Node, back: list[Flow]) -> tuple[str, str]:
+        """The question of a loop, and the answer that leads back."""
         last = self._works(node.id, forward=False) if node.silent else [node.label]
         for loop in self.requirements.loops if self.requirements is not None else ():
             if loop.after in last:
-                return _asked(loop.name)
+                times = "once" if loop.most == 1 else f"up to {loop.most} times"
+                return _asked(loop.name), "yes" if loop.most is None else f"yes, {times}"
         first = next((name for flow in back for name in self._firsts(flow)), node.label)
-        return f"{first} again?"
+        return f"{first} again?", "yes"
 
     def _outcome(self, flows: list[Flow]) -> tuple[str, Answers] | None:
         leading = [flow for flow in flows if self._firsts(flow) and not self._skips(flow)]

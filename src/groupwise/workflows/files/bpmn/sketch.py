@@ -100,20 +100,21 @@ class Sketch:
 
     def _merge_parts(self) -> None:
         """Merge gateways that were written only for the join or split of a task back into it."""
-        for name, (owner, side) in self.parts.items():
-            rule = self.gates[name]
-            kept = []
-            # The flow between them, in that direction; one in the other is a loop of the task on itself.
-            between = (name, owner) if side == "join" else (owner, name)
-            for flow in self.flows:
-                if (flow.source, flow.target) == between:
-                    continue
-                source, target = (owner if end == name else end for end in (flow.source, flow.target))
-                kept.append(replace(flow, source=source, target=target))
-            self.flows = kept
+        owner = {name: task for name, (task, _) in self.parts.items()}
+        # The flows between them, in that direction; one in the other is a loop of the task on itself.
+        between = {(name, task) if side == "join" else (task, name) for name, (task, side) in self.parts.items()}
+        kept = []
+        for flow in self.flows:
+            if (flow.source, flow.target) in between:
+                continue
+            source, target = (owner.get(end, end) for end in (flow.source, flow.target))
+            moved = (source, target) != (flow.source, flow.target)
+            kept.append(replace(flow, source=source, target=target) if moved else flow)
+        self.flows = kept
+        for name, (task, side) in self.parts.items():
             del self.nodes[name]
-            if self.nodes[owner].kind == "task" and side in ("join", "split"):
-                self.change(owner, **{side: rule})
+            if self.nodes[task].kind == "task" and side in ("join", "split"):
+                self.change(task, **{side: self.gates[name]})
 
     def _open_regions(self) -> None:
         """Turn the sub-process of a guarded body back into the body beside its guard."""
