@@ -109,7 +109,10 @@ class _Titles:
             if taken:
                 yes = len(taken) == 1 and len(flows) == 2
                 names = dict.fromkeys(taken, "yes") if yes else taken
-                return _asked(branch.name), {f.id: names.get(f.id, "no" if yes else "none of them") for f in flows}
+                # A fork for one of several options asks about that one.
+                alone = yes and len(branch.options) > 1
+                asked = f"{branch.name}: {next(iter(taken.values()))}?" if alone else _asked(branch.name)
+                return asked, {f.id: names.get(f.id, "no" if yes else "none of them") for f in flows}
         return None
 
     def _by_activities(self, flows: list[Flow]) -> tuple[str, Answers]:

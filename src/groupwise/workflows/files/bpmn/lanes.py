@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import role_of
 from groupwise.workflows.files.bpmn.wiring import Wiring
 from groupwise.workflows.files.xml_tree import free_name
 from groupwise.workflows.graph import Graph
@@ -41,30 +42,40 @@ def _performed(document: Document, graph: Graph) -> dict[str, str]:
 
 def lanes_for(document: Document, graph: Graph, taken: set[str]) -> Lanes:
     """A lane for each pool, in the order in which a case meets them; what nobody performs stays where it comes from."""
-    order, queue = [graph.start.id], [graph.start.id]
-    for here in queue:
-        new = [flow.target for flow in graph.out_of(here) if flow.target not in order]
-        order += dict.fromkeys(new)
-        queue += dict.fromkeys(new)
-    order += [node.id for node in graph.nodes if node.id not in order]
+    # An early end has no flow to the end in BPMN.
+    flows = [flow for flow in graph.flows if role_of(graph.by_id[flow.source]) != "end"]
+    before: dict[str, list[str]] = {node.id: [] for node in graph.nodes}
+    after: dict[str, list[str]] = {node.id: [] for node in graph.nodes}
+    for flow in flows:
+        before[flow.target].append(flow.source)
+        after[flow.source].append(flow.target)
+    order = list(_breadth_first(graph, after))
     pools = _performed(document, graph)
     for name in reversed(order):
         # Where paths meet belongs to what comes next; where they part, to what was done.
-        after = [pools[flow.target] for flow in graph.out_of(name) if flow.target in pools]
-        if name not in pools and len(graph.out_of(name)) == 1 and graph.by_id[name].kind != "end" and after:
-            pools[name] = after[0]
-    for name in order:
-        before = [pools[flow.source] for flow in graph.into(name) if flow.source in pools]
-        if name not in pools and before:
-            pools[name] = before[0]
-    for name in reversed(order):
-        after = [pools[flow.target] for flow in graph.out_of(name) if flow.target in pools]
-        if name not in pools and after:
-            pools[name] = after[0]
+        if name not in pools and len(after[name]) == 1 and after[name][0] in pools:
+            pools[name] = pools[after[name][0]]
+    for neighbours, names in ((before, order), (after, order[::-1])):
+        for name in names:
+            near = [pools[other] for other in neighbours[name] if other in pools]
+            if name not in pools and near:
+                pools[name] = near[0]
     fallback = next(iter(pools.values()))
     pools |= {name: fallback for name in order if name not in pools}
     met = dict.fromkeys(pools[name] for name in order)
     return Lanes({pool: free_name(f"lane_{pool}", taken) for pool in met}, pools)
+
+
+def _breadth_first(graph: Graph, after: Mapping[str, list[str]]) -> Iterator[str]:
+    """All nodes, in the order in which a case can meet them; those it cannot, last."""
+    queue, seen = [graph.start.id], {graph.start.id}
+    for here in queue:
+        yield here
+        for target in after[here]:
+            if target not in seen:
+                seen.add(target)
+                queue.append(target)
+    yield from (node.id for node in graph.nodes if node.id not in seen)
 
 
 def lane_set(wiring: Wiring, lanes: Lanes) -> Element:
