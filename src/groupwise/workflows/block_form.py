@@ -3,7 +3,7 @@
 Regions are folded from the inside out until one block is left: nodes in a row; branches between a split and its join; a
 loop between an xor join and an xor split; a partial order between an and-split and its and-join; and a body beside a
 guard that may cancel it. A task that calls a graph becomes the block of that graph. If nodes are left over, the graph
-has no block form, and `NotBlocks` names them.
+has no block form, and `NotBlocks` names them. Paths on which cases end early are no blocks: they are left out first.
 """
 
 from collections import Counter
@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.document import Document, calling_order
+from groupwise.workflows.endings import without_endings
 from groupwise.workflows.graph import Graph, Node, Rule, only_order
 from groupwise.workflows.partial_orders import reduced
 
@@ -157,7 +158,7 @@ def lift(workflow: Document | Graph) -> blocks.Design:
         raise NotBlocks(f"{root.name}: graphs call each other in a cycle: {' → '.join(ring)}")
     called: dict[str, blocks.Block] = {}
     for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
-        called[graph.name] = _folded(graph, called)
+        called[graph.name] = _folded(without_endings(graph), called)
     block = blocks.tidied(called[root.name])
     twice = [name for name, count in Counter(one.name for one in blocks.activities(block)).items() if count > 1]
     if twice:

@@ -13,6 +13,7 @@ from groupwise.workflows.blocks import PLAIN, DesignError, Handling
 from groupwise.workflows.partial_orders import in_order
 from groupwise.xml_reader import Element
 
+OWN = "urn:groupwise:workflow"  # the namespace of what we add to files
 Rule: TypeAlias = Literal["and", "xor", "or"]
 Kind: TypeAlias = Literal["task", "condition", "start", "end"]
 
@@ -58,13 +59,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An arrow. `probability` is set if somebody measured or estimated it; `condition` is copied from the file."""
+    """An arrow. `probability` is set if somebody measured or estimated it; `condition` is copied from the file.
+
+    `name` is what the file calls it: the answer to the question of its gateway.
+    """
 
     source: str
     target: str
     probability: float | None = None
     condition: str = ""
     default: bool = False
+    name: str = ""
     extras: tuple[Element, ...] = ()
 
     @property
