@@ -58,13 +58,13 @@ def full_memory(path: Path, experiences: int) -> MemorySystem:
     made = []
     for number in range(8):
         call = Designer(policy(), open_memory(":memory:")).begin(random_requirements(WORLDS + 900 + number, 30))
-        candidates = call.generate()
+        call.generate()
         problem = call.prepared.problem
-        draft = call.generations.drafts[0]
+        draft = max(call.generations.drafts, key=lambda one: len(one.candidates))
         seen = situation(features_of(problem))
         made += [
             (seen, preference_of_plan(draft.plans, row), one.choices.tolist(), one.unit_order.tolist())
-            for row, one in enumerate(candidates)
+            for row, one in enumerate(draft.candidates)
         ]
     with memory.generation(1):
         for number in range(experiences):
