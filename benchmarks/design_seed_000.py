@@ -6,11 +6,12 @@
 All calls have the settings of `examples/grpo.xml`. diversity: the share of generations in which each of the four
 targets holds, and all of them, over requirements drawn as in training. memory: the hit rate after the second of two
 requirements of one family, which have the same activities and pools but other durations and demand, with a memory that
-was empty before the first. learning: the mean score of the policy's likeliest designs on a fixed set of requirements,
-before and after calls with --learn, and beside it on requirements that no call was about; without learning the policy
-never changes. losses: the same calls without one of the three losses of self-correction, and how much more of it the
-samples of the policy then have (of exploration: how much less entropy). Intervals are 95%, Student's
-t over seeds. phases: one long call with learning, its phases and its convergence table.
+was empty before the first. learning: the mean score of the policy's likeliest designs on a fixed set of requirements
+before and after calls with --learn, and on requirements that no call was about; without learning the policy never
+changes, so its gain is 0. The policy is the one that ships, or an untrained one. losses: calls without the three losses
+of self-correction, and with one of them alone at a high coefficient; how much that changes the loss of the policy's
+samples (exploration: minus their entropy) and the score of its likeliest designs. phases: one long
+call with learning, its phases and its convergence table. Intervals are 95%, Student's t over seeds.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ FIRST = 5_000_000_000
 # Student's t, two-sided 95%, by degrees of freedom.
 STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 LOSSES = {"performance": "performance_loss_coef", "structural": "structural_loss_coef", "exploration": "entropy_coef"}
-# Samples of a policy for each requirement, by which its losses are measured.
-SAMPLES = 32
-MEASURES = ("score", "held_out", *LOSSES)
+# Coefficients that make each loss matter about as much as the score does, to see what it does.
+STRONG = {"performance_loss_coef": 20.0, "structural_loss_coef": 1.0, "entropy_coef": 0.1}
+# The designs of an untrained policy are complex and hard to predict; the policy that ships has little entropy left.
+ROOM = {"untrained": ("performance", "structural"), "pretrained": ("exploration",)}
+# Samples of a policy for each requirement, by which its losses are measured, and the generations of a call that learns.
+SAMPLES, CALL = 32, 4
 
 
 def designer(policy: GraphPolicy, **rest: Any) -> Designer:
@@ -109,7 +113,8 @@ def memory_part(options: argparse.Namespace) -> Found:
     for number in range(options.requirements):
         first = random_requirements(FIRST + 1000 + number)
         with open_memory(":memory:", SETTINGS.cfg.memory) as memory, designer(policy, memory=memory) as made:
-            made.design(first, generations=3)
+            for _ in made.begin(first).search(None, 3):
+                pass
             second = made.begin(relative(first, number))
             assert second.memory is not None
             hit = bool(second.memory.recall)
@@ -130,60 +135,89 @@ def fixed_set(first: int, count: int) -> list[PreparedRequirements]:
     return [PreparedRequirements.of(random_requirements(first + n, 12)) for n in range(count)]
 
 
-def measured(policy: GraphPolicy, mine: list[PreparedRequirements], others: list[PreparedRequirements]) -> list[float]:
-    """`MEASURES` of a policy: mean scores of its likeliest designs; the losses and the entropy of its samples."""
-    scores, performance, structural, entropy = [], [], [], []
-    for prepared in mine:
-        scores.append(likeliest(policy, prepared)[1].total)
+def first_policy(start: str, seed: int) -> GraphPolicy:
+    if start == "pretrained":
+        return load_policy()
+    torch.manual_seed(seed)
+    return GraphPolicy().eval()
+
+
+def measured(policy: GraphPolicy, requirements: list[PreparedRequirements]) -> dict[str, Any]:
+    """The scores of a policy's likeliest designs, and the mean losses and entropy of its samples."""
+    found: dict[str, list[float]] = {"scores": [], **{name: [] for name in LOSSES}}
+    for prepared in requirements:
+        found["scores"].append(likeliest(policy, prepared)[1].total)
         chooser = PolicyChooser(PolicyView(policy, prepared.problem), np.random.default_rng(0))
         plans = construct(prepared.problem, chooser, SAMPLES)
-        entropy.append(-float(chooser.log_probabilities(plans).sum(1).mean()))
+        found["exploration"].append(float(chooser.log_probabilities(plans).sum(1).mean()))
         terms = LossTerms(prepared.problem.requirements, 1.0, 1.0)
         losses = [terms.of(design, score_design(prepared, design)) for design in prepared.drafter(plans)]
-        performance.append(statistics.fmean(one for one, _ in losses))
-        structural.append(statistics.fmean(one for _, one in losses))
-    held_out = [likeliest(policy, prepared)[1].total for prepared in others]
-    return [statistics.fmean(one) for one in (scores, held_out, performance, structural, entropy)]
+        found["performance"].append(statistics.fmean(one for one, _ in losses))
+        found["structural"].append(statistics.fmean(one for _, one in losses))
+    return {"scores": found["scores"], **{name: statistics.fmean(found[name]) for name in LOSSES}}
 
 
-def learned(seed: int, options: argparse.Namespace, **coefficients: float) -> list[list[float]]:
-    """`MEASURES` before the first call and after every round of calls, one for each requirement of the set."""
-    policy = load_policy()
-    mine, others = fixed_set(FIRST + 2000, options.set), fixed_set(FIRST + 3000, options.set)
-    found = [measured(policy, mine, others)]
-    torch.manual_seed(seed)
-    for round_number in range(options.rounds):
-        with designer(policy, learn=True, learning=coefficients, seed=1000 * seed + round_number) as made:
+def learned(policy: GraphPolicy, mine: list[PreparedRequirements], seed: int, rounds: int, **learning: Any) -> None:
+    """Rounds of calls with --learn, one call for each of the requirements in every round."""
+    for number in range(rounds):
+        with designer(policy, learn=True, learning=learning, seed=1000 * seed + number) as made:
             for prepared in mine:
-                for _ in made.begin(prepared.problem.requirements).search(None, options.calls):
+                for _ in made.begin(prepared.problem.requirements).search(None, CALL):
                     pass
-        found.append(measured(policy, mine, others))
-    return found
 
 
 def learning_part(options: argparse.Namespace) -> Found:
-    runs = [learned(seed, options) for seed in range(options.seeds)]
+    mine, others = fixed_set(FIRST + 2000, options.set), fixed_set(FIRST + 3000, options.set)
     claims: dict[str, Any] = {}
-    for place, name in enumerate(MEASURES[:2]):
-        gain, width = interval([run[-1][place] - run[0][place] for run in runs])
-        claims |= {f"learning_{name}_gain": gain, f"learning_{name}_gain_95": width}
-        claims |= {f"learning_{name}_before": runs[0][0][place]}
-    return claims, {"runs": runs, "measures": MEASURES}
+    raw: dict[str, Any] = {}
+    for start in ("pretrained", "untrained"):
+        runs = []
+        for seed in range(options.seeds):
+            policy = first_policy(start, seed)
+            run = [(measured(policy, mine), measured(policy, others))]
+            for number in range(options.rounds):
+                learned(policy, mine, 100 * seed + number, 1)
+                run.append((measured(policy, mine), measured(policy, others)))
+            runs.append(run)
+        raw[start] = runs
+        for place, name in enumerate(("fixed", "held_out")):
+            before = [statistics.fmean(run[0][place]["scores"]) for run in runs]
+            gains = [statistics.fmean(run[-1][place]["scores"]) - old for run, old in zip(runs, before, strict=True)]
+            gain, width = interval(gains)
+            claims[f"{start}_{name}_before"] = statistics.fmean(before)
+            claims |= {f"{start}_{name}_gain": gain, f"{start}_{name}_gain_95": width}
+        # Without the requirements whose first likeliest design broke a rule, which alone can gain a lot.
+        legal = [
+            statistics.fmean(new - old for old, new in pairs if old > 0)
+            for pairs in (list(zip(run[0][0]["scores"], run[-1][0]["scores"], strict=True)) for run in runs)
+        ]
+        gain, width = interval(legal)
+        claims |= {f"{start}_legal_gain": gain, f"{start}_legal_gain_95": width}
+    return claims, raw
 
 
 def losses_part(options: argparse.Namespace) -> Found:
-    runs = {"all": [learned(seed, options) for seed in range(options.seeds)]}
-    for name, coefficient in LOSSES.items():
-        runs[name] = [learned(seed, options, **{coefficient: 0.0}) for seed in range(options.seeds)]
+    """Calls without any of the losses and with each alone, from a policy that leaves room for it."""
+    mine = fixed_set(FIRST + 2000, options.set // 2)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for start, arms in ROOM.items():
+        for arm in ("none", *arms):
+            coefficients = {c: STRONG[c] if name == arm else 0.0 for name, c in LOSSES.items()}
+            runs = found[f"{start} {arm}"] = []
+            for seed in range(options.seeds):
+                policy = first_policy(start, seed)
+                learned(policy, mine, seed, options.rounds // 2, **coefficients)
+                runs.append(measured(policy, mine))
     claims: dict[str, Any] = {}
-    for name in LOSSES:
-        place = MEASURES.index(name)
-        pairs = list(zip(runs["all"], runs[name], strict=True))
-        effect, width = interval([run[-1][place] - bare[-1][place] for run, bare in pairs])
-        score, score_width = interval([run[-1][0] - bare[-1][0] for run, bare in pairs])
-        claims |= {f"{name}_effect": effect, f"{name}_effect_95": width}
-        claims |= {f"{name}_effect_on_score": score, f"{name}_effect_on_score_95": score_width}
-    return claims, {"runs": runs, "measures": MEASURES}
+    for start, arms in ROOM.items():
+        for name in arms:
+            pairs = list(zip(found[f"{start} {name}"], found[f"{start} none"], strict=True))
+            effect, width = interval([one[name] - bare[name] for one, bare in pairs])
+            claims[f"{name}_loss_without"] = statistics.fmean(bare[name] for _, bare in pairs)
+            claims |= {f"{name}_loss_change": effect, f"{name}_loss_change_95": width}
+            score, width = interval([statistics.fmean(a["scores"]) - statistics.fmean(b["scores"]) for a, b in pairs])
+            claims |= {f"{name}_score_change": score, f"{name}_score_change_95": width}
+    return claims, found
 
 
 def phases_part(options: argparse.Namespace) -> Found:
@@ -193,7 +227,8 @@ def phases_part(options: argparse.Namespace) -> Found:
         open_memory(":memory:", SETTINGS.cfg.memory) as memory,
         designer(load_policy(), memory=memory, learn=True, stopping=endless) as made,
     ):
-        made.design(random_requirements(FIRST + 4001, 14), generations=3)
+        for _ in made.begin(random_requirements(FIRST + 4001, 14)).search(None, 3):
+            pass
         session = made.begin(random_requirements(FIRST + 4000, 14))
         for _ in session.run(10**9, options.long):
             pass
@@ -229,7 +264,6 @@ def main() -> None:
     parser.add_argument("--requirements", type=int, default=20, help="requirements of diversity, families of memory")
     parser.add_argument("--set", type=int, default=8, help="requirements of the fixed set")
     parser.add_argument("--rounds", type=int, default=6, help="rounds of calls over the fixed set")
-    parser.add_argument("--calls", type=int, default=4, help="generations of a call that learns")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--long", type=int, default=1000, help="generations of the long call")
     parser.add_argument("--json", action="store_true", help="print only the JSON object")

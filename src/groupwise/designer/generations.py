@@ -136,7 +136,7 @@ RULED, RULED_LATER = 5, 2
 # How many of the best designs are also tried with everything in parallel that may be.
 TWINS = 3
 # How often further edits are made for families that lack diversity.
-ROUNDS = 2
+ROUNDS = 3
 # The temperature of the policy in edits; it is 1 in samples.
 WARMTH = 2.0
 
@@ -220,7 +220,7 @@ class Generations:
         # policy learns from stays: choosing among samples would bias it.
         chosen_among = ("edit",) if self.learning else ("edit", "sample")
         wanted = {family: math.ceil(target * len(found)) for family, target in self.control.targets.items()}
-        for _ in range(ROUNDS):
+        for attempt in range(ROUNDS):
             distinct = {family: len({self._sign(one)[family] for one in found}) for family in FAMILIES}
             short = {family: count - distinct[family] for family, count in wanted.items() if count > distinct[family]}
             fixed = [one for one in found if one.origin not in chosen_among]
@@ -228,8 +228,8 @@ class Generations:
                 break
             pool = [one for one in found if one.origin in chosen_among]
             for family, count in short.items():
-                pressure = {**dict.fromkeys(FAMILIES, 0.0), family: 2.0}
-                pool += self._new(self._edited(2 * count + 2, 0, self.parents or found, pressure))
+                pressure = {**dict.fromkeys(FAMILIES, 0.0), family: 2.0 + attempt}
+                pool += self._new(self._edited(3 * count + 2, 0, self.parents or found, pressure))
             signs = [self._sign(one) for one in pool]
             picked = most_distinct([self._sign(one) for one in fixed], signs, len(found) - len(fixed), wanted)
             self.proposed -= {one.key for number, one in enumerate(pool) if number not in picked}
