@@ -380,8 +380,8 @@ class _Construction:
         known[..., 1] = np.log1p(wait)
         known[..., 2] = servers / most[:, None]
         wages = (problem.wage * problem.open)[subjects]
-        least_paid = max(float((plans.servers * problem.wage * problem.open).sum(1).mean()), 1e-12)
-        known[..., 3] = np.minimum(wages[:, None] * (servers - fewest[..., None]) / least_paid, 3)
+        least_paid = np.maximum((plans.servers * problem.wage * problem.open).sum(1), 1e-12)
+        known[..., 3] = np.minimum(wages[:, None] * (servers - fewest[..., None]) / least_paid[:, None, None], 3)
         known[..., 4] = load[..., None] == 0
         known[..., 5] = np.maximum(busy - 0.8, 0) * 5
         known[..., 6] = np.log1p(load)[..., None]
