@@ -98,6 +98,35 @@ def test_no_design_beats_the_best_cycle_time(seed: int) -> None:
     assert 0 < best <= min(times()) + 1e-9
 
 
+def hours_closed(calendar: list[list[int]], start: float) -> float:
+    """From an hour of the week to the next at which a shift is on, hour by hour."""
+    opened = [any(begin <= hour < end for begin, end in calendar) for hour in range(168)]
+    first = int(start)
+    more = next(more for more in range(168) if opened[(first + more) % 168])
+    return more - (start - first) if more else 0.0
+
+
+CALENDARS = [
+    [[9, 17]], [[0, 168]], [[0, 8], [160, 168]], [[160, 168], [0, 8]], [[9, 113]], [[100, 160], [3, 20]],
+    [[8, 12], [12, 16]], [[8, 20], [10, 12], [19, 30]], [[167, 168]], [[0, 1]],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("calendar", CALENDARS)
+def test_a_case_waits_until_its_pool_opens_on_average_over_the_week(calendar: list[list[int]]) -> None:
+    # In the middle of every hour, which is the mean over the hour: within one, the wait falls evenly.
+    every = [hours_closed(calendar, hour + 0.5) for hour in range(168)]
+    mean, monday = 3600 * sum(every) / len(every), 3600 * hours_closed(calendar, 0)
+    work = {"a": {"pools": ["desk"]}, "b": {"pools": ["desk"]}}
+    for demand, wait in (({"arrivals_per_second": 0.001}, mean), ({"runs": 3}, monday)):
+        requirements = asked(work, {"desk": {"calendar": calendar}}, demand=demand, rules={"precedes": [["a", "b"]]})
+        assert best_cycle_time(requirements)[0] == pytest.approx(wait + 20)
+    # Whoever may do it and opens sooner does not let it wait.
+    both = {"a": {"pools": ["desk", "night"]}}
+    pools = {"desk": {"calendar": calendar}, "night": {}}
+    assert best_cycle_time(asked(both, pools, demand={"arrivals_per_second": 0.001}))[0] == pytest.approx(10)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_the_least_work_is_that_of_the_best_order(seed: int) -> None:
     rng = random.Random(seed)

@@ -170,6 +170,40 @@ def test_references_are_bounds_worked_by_hand() -> None:
     assert (free.throughput, free.cost) == (0.0, 2.0)
 
 
+@pytest.mark.parametrize(
+    ("options", "ways"),
+    [
+        ([0.5, 0.5], 2), ([0.5, 0.4], 3), ([0.5], 2), ([1.0], 1),
+        # Sums of 0.9999999999999999 and 1.0000000000000002: nothing is left over.
+        ([0.7, 0.2, 0.1], 3), ([0.1] * 10, 10), ([0.6, 0.3, 0.1], 3), ([0.1, 0.7, 0.2], 3), ([0.7, 0.2, 0.099], 4),
+    ],
+)  # fmt: skip
+def test_every_way_that_a_case_may_take_is_one_that_a_design_needs(options: list[float], ways: int) -> None:
+    shares = {f"a{number}": share for number, share in enumerate(options)}
+    work = {name: {"optional": True} for name in shares} | {"ask": {}, "offer": {}, "refuse": {}, "mend": {}}
+    branch = {"name": "branch", "options": shares}
+    outcome = {
+        "name": "decision",
+        "after": "ask",
+        "branches": {
+            "yes": {"probability": 0.5, "activities": ["offer"]},
+            "no": {"probability": 0.3, "activities": ["refuse"]},
+            "none": {"probability": 0.2},
+        },
+    }
+    loop = {"name": "again", "activities": ["ask"], "after": "ask", "again": 0.5, "redo": ["mend"]}
+    parts: list[tuple[dict[str, Any], int, int]] = [
+        ({"branches": [branch]}, ways, ways),
+        ({"outcomes": [outcome]}, 3, 3),
+        ({"loops": [loop]}, 2, 2),
+        ({"branches": [branch], "outcomes": [outcome], "loops": [loop]}, ways + 2 + 1, ways + 3 + 2),
+        ({}, 1, 0),
+    ]
+    for stated, paths, states in parts:
+        found = references_of(asked(work, **stated))
+        assert (found.cyclomatic, found.control_flow) == (paths, states)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_design_beats_the_references(seed: int) -> None:
     rng = random.Random(f"references/{seed}")
