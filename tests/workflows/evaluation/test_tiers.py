@@ -73,7 +73,9 @@ def test_a_tier_answers_where_it_is_asked_or_where_it_holds() -> None:
     assert evaluate(Design("d", A), asked()).tier == "schedule"
     assert evaluate(Design("d", A), asked({"runs": 2}), cases=4).tier == "simulation"
     assert evaluate(Design("d", A), asked(), "analytic").tier == "analytic", "asked for, though it leaves out waiting"
-    with pytest.raises(ConfigError, match="tier is 'fast' but must be one of auto, measured, analytic, simulation, schedule"):
+    with pytest.raises(
+        ConfigError, match="tier is 'fast' but must be one of auto, measured, analytic, simulation, schedule"
+    ):
         evaluate(Design("d", A), steady, "fast")  # type: ignore[arg-type]
 
 
