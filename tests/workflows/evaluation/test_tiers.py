@@ -306,7 +306,10 @@ def test_students_quantile_is_scipys(freedom: float) -> None:
 @pytest.mark.parametrize("count", [1, 2, 19, 20, 21, 400])
 @pytest.mark.parametrize("drift", [0.0, 1.0, 50.0])
 def test_the_interval_is_students_over_as_many_batches_as_are_independent(count: int, drift: float) -> None:
-    """Twenty batches; a correlation r between neighbours, without its bias, leaves 20 (1 − r) / (1 + r), at least 4."""
+    """Twenty batches; a correlation r between neighbours, without its bias, leaves 20 (1 − r) / (1 + r), at least 4.
+
+    The quantiles are moved by the skewness of the batches (Willink 2005).
+    """
     values = np.random.default_rng(count).exponential(size=count) + drift * np.arange(count) / count
     found, mean = confidence(values), values.mean()
     if count == 1:
@@ -318,8 +321,12 @@ def test_the_interval_is_students_over_as_many_batches_as_are_independent(count:
         lag = np.sum((means[1:] - means.mean()) * (means[:-1] - means.mean())) / np.sum((means - means.mean()) ** 2)
         r = np.clip(lag + (1 + 3 * lag) / 20, 0, 0.8)
         alone = max(20 * (1 - r) / (1 + r), 4)
-        half = stats.t(alone - 1).ppf(0.975) * means.std(ddof=1) / math.sqrt(alone)
-        assert (mean - found[0], found[1] - mean) == pytest.approx((half, half), rel=0.015)
+        quantile, bias = stats.t(alone - 1).ppf(0.975), stats.skew(means, bias=False) / 6 / math.sqrt(alone)
+        low, high = (
+            mean - (np.cbrt(1 + 6 * bias * (z - bias)) - 1) / (2 * bias) * means.std(ddof=1) / math.sqrt(alone)
+            for z in (quantile, -quantile)
+        )
+        assert (mean - found[0], found[1] - mean) == pytest.approx((mean - low, high - mean), rel=0.02)
 
 
 def test_values_that_are_all_the_same_are_known_exactly() -> None:
@@ -347,7 +354,7 @@ def test_cases_are_added_until_the_mean_is_known_well(monkeypatch: pytest.Monkey
     counts.clear()
     found = simulate_precisely(varied, 100, 5)
     low, high = interval_of(varied, found)
-    assert high - low <= 2 * 0.025 * found.cycle.mean()
+    assert high - low <= 2 * 0.04 * found.cycle.mean()
     assert counts == [100 * 4**power for power in range(len(counts))]
     assert len(counts) > 1
     # Beyond so many cases, or tries of its two activities, the last result is taken as it is.

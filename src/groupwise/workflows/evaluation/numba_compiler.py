@@ -35,7 +35,8 @@ class _CompileListener(event.Listener):
         PROGRESS.end()
 
 
-event.register("numba:compile", _CompileListener())  # type: ignore[no-untyped-call]
+listen: Any = event.register
+listen("numba:compile", _CompileListener())
 
 F = TypeVar("F", bound=Callable[..., Any])
 EVERYWHERE = (Path(__file__), Path(__file__).with_name("array_format.py"))

@@ -68,8 +68,9 @@ class Simulated:
     start: float = 0.0
 
 
-def simulate_precisely(encoded: Encoded, cases: int, seed: int = 0, most: int = MOST_CASES) -> Simulated:
+def simulate_precisely(encoded: Encoded, cases: int, seed: int = 0, most: int | None = None) -> Simulated:
     """At least `cases` cases, and as many more, up to `most`, as the mean cycle time needs to be known well."""
+    most = MOST_CASES if most is None else most
     while True:
         found = simulate(encoded, cases, seed)
         low, high = interval_of(encoded, found)
