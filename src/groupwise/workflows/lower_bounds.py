@@ -94,7 +94,7 @@ class CaseReach:
         """The share of cases that come to an activity at least once, at least."""
         later, around = self._later(name), self._around(name)
         return self.needed[name] * math.prod(
-            chance ** self._repeated(other, around)
+            math.pow(chance, self._repeated(other, around))
             for other, chance in self.passes.items()
             if other not in later and not self.flow.never_both(name, other)
         )
@@ -107,14 +107,14 @@ class CaseReach:
         inside = {*loop.activities, *loop.redo}
         around = [other for other in self.loops if inside <= {*other.activities, *other.redo}]
         again = loop.again * math.prod(
-            chance ** self._repeated(other, around) for other, chance in self.passes.items() if other in inside
+            math.pow(chance, self._repeated(other, around)) for other, chance in self.passes.items() if other in inside
         )
         for outcome in self.flow.requirements.outcomes:
             if outcome.after in inside:
                 ends = sum(branch.probability for branch in outcome.branches.values() if branch.ends)
-                again *= max(0.0, 1 - ends) ** self._repeated(outcome.after, around)
+                again *= math.pow(max(0.0, 1 - ends), self._repeated(outcome.after, around))
         # 1 + again + again² + … up to `most` repetitions; what is between two rounds is there once less.
-        rest = 0.0 if loop.most is None else again ** (loop.most + (name in loop.activities))
+        rest = 0.0 if loop.most is None else math.pow(again, loop.most + (name in loop.activities))
         return (1 - rest) / (1 - again)
 
     def _repeated(self, name: str, around: Sequence[RequiredLoop]) -> float:
