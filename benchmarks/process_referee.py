@@ -13,8 +13,11 @@ requirements say is taken as follows:
   that person. Among the free, the first in the file is taken; a queue is served in order of arrival, except that a
   request waiting for somebody in particular is passed over, and that pools may serve by priority or the shortest first.
 - A loop of the requirements repeats at most `most` times: after that, its way back is closed.
-- A knock-out, or a last try that fails, takes away the token; other tokens of the case go on. A file with an end event
-  that terminates has knock-outs as paths, so the requirements' knock-outs are not applied to it.
+- A knock-out, or a last try that fails, takes away the token; other tokens of the case go on. Where the file has a path
+  for it, the token takes that instead: a failure the event on the activity's boundary, a knock-out the exit of the
+  gateway behind the activity, by the probability in the file. A gateway behind a join that names activities takes its
+  exit if one of them failed or knocked out. An end event of such a path means that the case is lost. A file with an end
+  event that terminates has all knock-outs as paths of its own.
 - Servers are paid for all hours of their shifts, people in several pools by the first; every try costs.
 """
 
@@ -50,17 +53,27 @@ class NetNode:
     join: str = "xor"
     split: str = "and"
     pool: str | None = None
+    lane: str | None = None
     told: dict[str, str] = field(default_factory=dict)
     out: list[tuple[str, float]] = field(default_factory=list)
     arriving: int = 0
     terminates: bool = False
+    # Early endings: where failures go, who decides at a gateway and which way then, and whether a case is lost here.
+    fails: str = ""
+    deciders: tuple[str, ...] = ()
+    exit: str = ""
+    loses: bool = False
 
 
 @dataclass(slots=True)
 class Net:
+    """`own` are the activities with a gateway of their own for knock-outs, `drawn` all that any gateway names."""
+
     nodes: dict[str, NetNode]
     start: str
     servers: dict[str, int]
+    own: set[str] = field(default_factory=set)
+    drawn: set[str] = field(default_factory=set)
 
     @property
     def terminates(self) -> bool:
@@ -70,6 +83,10 @@ class Net:
 def read_net(path: str | Path) -> Net:
     root = etree.parse(str(path), etree.XMLParser(resolve_entities=False, no_network=True)).getroot()
     net = _from_bpmn(root) if root.tag == f"{BPMN}definitions" else _from_yawl(root)
+    net.drawn = {name for node in net.nodes.values() for name in node.deciders}
+    for node in net.nodes.values():
+        behind = [net.nodes[target].deciders for target, _ in node.out]
+        net.own |= {node.name} if node.name and behind == [(node.name,)] else set()
     for node in net.nodes.values():
         total = sum(share for _, share in node.out)
         node.out = [(target, share / total if node.split == "xor" else 1.0) for target, share in node.out]
@@ -84,45 +101,62 @@ def _own(element: Any, name: str) -> Any:
     return next((one for one in (inside if inside is not None else ()) if etree.QName(one).localname == name), None)
 
 
+def _mark(node: NetNode, told: Stated) -> None:
+    """What our annotation of an early ending says."""
+    node.deciders = tuple(json.loads(told.get("of", "[]"))) if told.get("role") == "gate" else ()
+    node.loses = told.get("role") == "end" and told.get("kind") != "branch"
+
+
+def _bpmn_node(element: Any) -> NetNode | None:
+    """The node of an element; None if it is not one."""
+    kind = etree.QName(element).localname
+    if kind in TASKS:
+        handling = _own(element, "handling")
+        told = dict(handling.attrib) if handling is not None else {}
+        return NetNode(element.get("name"), pool=told.get("pool"), told=told)
+    if kind in GATEWAYS:
+        return NetNode(join=GATEWAYS[kind], split=GATEWAYS[kind])
+    if kind.endswith("Gateway"):
+        raise ValueError(f"the referee does not know {kind}")
+    if not kind.endswith("Event"):
+        return None
+    # A catching event with a name is an activity that waits.
+    waits = element.get("name") if kind.startswith("intermediate") else None
+    return NetNode(waits, terminates=element.find(f"{BPMN}terminateEventDefinition") is not None)
+
+
 def _from_bpmn(root: Any) -> Net:
     process = root.find(f"{BPMN}process")
-    nodes, start = {}, ""
+    nodes = {element.get("id"): node for element in process if (node := _bpmn_node(element)) is not None}
     for element in process:
-        kind = etree.QName(element).localname
-        if kind in TASKS:
-            handling = _own(element, "handling")
-            told = dict(handling.attrib) if handling is not None else {}
-            nodes[element.get("id")] = NetNode(element.get("name"), pool=told.get("pool"), told=told)
-        elif kind in GATEWAYS:
-            nodes[element.get("id")] = NetNode(join=GATEWAYS[kind], split=GATEWAYS[kind])
-        elif kind in ("startEvent", "endEvent", "intermediateCatchEvent", "intermediateThrowEvent"):
-            # A catching event with a name is an activity that waits.
-            waits = element.get("name") if kind.startswith("intermediate") else None
-            over = element.find(f"{BPMN}terminateEventDefinition") is not None
-            nodes[element.get("id")] = NetNode(waits, terminates=over)
-            start = element.get("id") if kind == "startEvent" else start
-        elif kind.endswith("Gateway"):
-            raise ValueError(f"the referee does not know {kind}")
+        if (ending := _own(element, "ending")) is not None:
+            _mark(nodes[element.get("id")], ending.attrib)
+    for element in process.iter(f"{BPMN}boundaryEvent"):
+        nodes[element.get("attachedToRef")].fails = element.get("id")
     for flow in process.iter(f"{BPMN}sequenceFlow"):
         told = _own(flow, "flow")
         share = float(told.get("probability", 1.0)) if told is not None else 1.0
         nodes[flow.get("sourceRef")].out.append((flow.get("targetRef"), share))
+        if told is not None and told.get("exit") == "true":
+            nodes[flow.get("sourceRef")].exit = flow.get("targetRef")
     for lane in process.iter(f"{BPMN}lane"):
         for ref in lane.iter(f"{BPMN}flowNodeRef"):
-            nodes[ref.text].pool = nodes[ref.text].pool or (lane.get("name") if nodes[ref.text].name else None)
+            nodes[ref.text].lane = lane.get("name")
     kept = _own(process, "document")
+    start = process.find(f"{BPMN}startEvent").get("id")
     return Net(nodes, start, dict(json.loads(kept.text).get("servers", ())) if kept is not None else {})
 
 
 def _from_yawl(root: Any) -> Net:
     net = next(one for one in root.iter(f"{YAWL}decomposition") if one.get("isRootNet") == "true")
     notes = next((json.loads(one.findtext(f"{YAWL}initialValue")) for one in net if one.get("groupwise")), {})
-    shares = notes.get("probabilities", {})
+    shares, endings = notes.get("probabilities", {}), notes.get("endings", {})
     nodes, start = {}, ""
     for element in net.find(f"{YAWL}processControlElements"):
         kind, key = etree.QName(element).localname, element.get("id")
         start = key if kind == "inputCondition" else start
         node = nodes[key] = NetNode()
+        _mark(node, endings.get(key, {}))
         if kind == "task":
             node.join, node.split = (element.find(f"{YAWL}{end}").get("code") for end in ("join", "split"))
             node.name = element.findtext(f"{YAWL}name") if element.find(f"{YAWL}decomposesTo") is not None else None
@@ -132,7 +166,11 @@ def _from_yawl(root: Any) -> Net:
                 node.told["timeout"] = limit.removeprefix("PT").removesuffix("S")
         for flow in element.iter(f"{YAWL}flowsInto"):
             target = flow.find(f"{YAWL}nextElementRef").get("id")
+            if endings.get(target, {}).get("role") == "event":
+                node.fails = target
+                continue
             node.out.append((target, float(shares.get(f"{key}→{target}", 1.0))))
+            node.exit = target if notes.get("exits", {}).get(f"{key}→{target}") else node.exit
     return Net(nodes, start, dict(notes.get("servers", ())))
 
 
@@ -188,10 +226,15 @@ def _shifts(own: Any, shared: Any) -> list[tuple[float, float]]:
     return [(3600.0 * start, 3600.0 * end) for start, end in found]
 
 
+def performer(node: NetNode, stated: Stated) -> str | None:
+    """The pool of an activity: the one it names, or that of its lane if it may do it, or the first that may."""
+    may = stated["activities"][node.name].get("pools", ())
+    return node.pool or (node.lane if node.lane in may else next(iter(may), None))
+
+
 def staff_of(net: Net, stated: Stated) -> list[Server]:
     pools, people, found = stated.get("pools", {}), stated.get("people", {}), []
-    used = {node.pool or next(iter(stated["activities"][node.name].get("pools", ())), None)
-            for node in net.nodes.values() if node.name}  # fmt: skip
+    used = {performer(node, stated) for node in net.nodes.values() if node.name}
     count = {pool: net.servers.get(pool, max(told.get("least", 1), pool in used)) for pool, told in pools.items()}
     taking_part = {
         who for pool in pools for who in [n for n, one in people.items() if pool in one["pools"]][: count[pool]]
@@ -226,6 +269,7 @@ class Case:
     done: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     by: dict[str, Server] = field(default_factory=dict)
     lost: bool = False
+    ended: set[str] = field(default_factory=set)
     spent: float = 0.0
     took: float = math.nan
 
@@ -342,7 +386,7 @@ class Referee:
         self.limits = dict(_limits(net, stated))
 
     def pool_of(self, node: NetNode) -> str | None:
-        return node.pool or next(iter(self.stated["activities"][node.name].get("pools", ())), None)
+        return performer(node, self.stated)
 
     def walk(self, case: Case, here: str) -> Iterator[simpy.Event]:
         """One token of a case, from a node on."""
@@ -354,12 +398,22 @@ class Referee:
                     break
                 case.joined[here] = 0
             if node.name is not None and not (yield from self.work(case, node)):
+                case.ended.add(node.name)
+                if node.fails:
+                    here = node.fails
+                    continue
                 case.lost = True
                 break
-            if not node.out:
+            case.lost = case.lost or node.loses
+            if not node.out or node.loses:
                 break
+            if node.deciders and not self.is_own(node):
+                over = bool(case.ended & {*node.deciders})
+                here = next(target for target, _ in node.out if (target == node.exit) == over)
+                continue
             if node.split == "xor":
                 here = self.choose(case, here)
+                case.ended |= {*node.deciders} if here == node.exit else set()
                 continue
             here = node.out[0][0]
             for target, _ in node.out[1:]:
@@ -368,6 +422,10 @@ class Referee:
         case.tokens -= 1
         if not case.tokens:
             case.took = self.world.now - case.began
+
+    def is_own(self, node: NetNode) -> bool:
+        """Whether a gateway decides about one activity, right behind it."""
+        return len(node.deciders) == 1 and node.arriving == 1 and node.deciders[0] in self.net.own
 
     def choose(self, case: Case, here: str) -> str:
         ways = self.net.nodes[here].out
@@ -405,7 +463,12 @@ class Referee:
             case.spent += told.get("cost", 0.0)
             if seconds <= limit and self.draw.random() >= told.get("failure", 0.0):
                 case.done[node.name] += 1
-                return self.net.terminates or self.draw.random() >= told.get("knock_out", 0.0)
+                if self.net.terminates or node.name in self.net.own:
+                    return True
+                goes_on = self.draw.random() >= told.get("knock_out", 0.0)
+                # A gateway further on asks for it; this token goes there.
+                case.ended |= set() if goes_on else {node.name}
+                return goes_on or node.name in self.net.drawn
         return False
 
     def rank(self, node: NetNode, pool: str, told: Stated) -> float:
@@ -476,7 +539,7 @@ def _limits(net: Net, stated: Stated) -> Iterator[tuple[str, tuple[str, int, str
             continue
         for key in _silent(net, at[loop["after"]]):
             node = net.nodes[key]
-            if node.split == "xor" and len(node.out) > 1:
+            if node.split == "xor" and len(node.out) > 1 and not node.deciders:
                 near = {target: _distance(net, target, body) for target, _ in node.out}
                 back = min(near, key=lambda target: near[target])
                 if math.isfinite(near[back]):

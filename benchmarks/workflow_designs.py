@@ -18,7 +18,9 @@ from record import print_result
 from rich.progress import track
 from workflow_files import TRIALS
 
-from groupwise.designer.generations import FAMILIES, NOVELTY, TARGETS, Candidate, Generations, diversity_of
+from groupwise.designer.declaration import GenerationSettings
+from groupwise.designer.diversity import FAMILIES, diversity_of, signature, targets_of
+from groupwise.designer.generations import Candidate, Generations
 from groupwise.designer.policy import PRETRAINED, load_policy
 from groupwise.designer.tasks import PreparedRequirements, random_requirements
 from groupwise.workflows.block_form import lift
@@ -67,11 +69,12 @@ def looked_at(candidate: Candidate, prepared: PreparedRequirements, known: dict[
 
 def spread(made: list[Candidate], prepared: PreparedRequirements) -> dict[str, Any]:
     """How different the designs of one generation are. None was proposed before, so all of them are new."""
-    found = diversity_of(prepared.problem, np.stack([candidate.choices for candidate in made]))
+    choices, free = (np.stack([getattr(one, name) for one in made]) for name in ("choices", "free"))
+    found = diversity_of(prepared.problem, [signature(one.design, prepared.problem) for one in made], choices, free)
     return {
         "activities": len(prepared.problem.names),
         "designs": len(made),
-        **{f"{family} diversity": found.distinct[family] for family in FAMILIES},
+        **{f"{family} diversity": 1.0 if (one := found.distinct[family]) is None else one for family in FAMILIES},
         **{f"{family} distance": found.distance[family] for family in FAMILIES},
         "novelty": len({candidate.key for candidate in made}) / len(made),
     }
@@ -84,9 +87,9 @@ def claims_of(found: list[dict[str, Any]], generations: list[dict[str, Any]]) ->
     }
     met = {
         f"{family} target met": statistics.fmean(one[f"{family} diversity"] >= target for one in generations)
-        for family, target in TARGETS.items()
+        for family, target in targets_of(GenerationSettings()).items()
     }
-    novel = statistics.fmean(one["novelty"] > NOVELTY for one in generations)
+    novel = statistics.fmean(one["novelty"] >= GenerationSettings().novelty for one in generations)
     return {"designs_made": len(found), **shares, **means, **met, "novelty target met": novel}
 
 

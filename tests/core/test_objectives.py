@@ -245,6 +245,16 @@ def test_normalised_objectives_forget_their_units(table, shift, scale):
     assert combine(table * scale + shift, weights) == pytest.approx(combine(table, weights), abs=1e-6)
 
 
+@pytest.mark.parametrize("method", ["normalize_then_sum", "pareto"])
+def test_every_objective_has_units_of_its_own_where_attempts_are_compared(method):
+    table = np.array([[0.1, 0.9, 0.5], [0.4, 0.2, 0.8], [0.9, 0.3, 0.1], [0.2, 0.1, 0.2]])
+    weights, combine = weights_for(table), COMBINATIONS[method]
+    for column, power in itertools.product(range(3), [-3, 3, 9, 12, 15]):
+        units = np.ones(3)
+        units[column] = 10.0**power
+        assert combine(table * units, weights) == pytest.approx(combine(table, weights), rel=1e-9, abs=1e-9)
+
+
 def test_an_objective_without_spread_counts_nothing_once_normalised():
     assert COMBINATIONS["normalize_then_sum"]([[0.3, 1.0], [0.3, 0.0]], [1, 1]).tolist() == [0.5, -0.5]
     assert COMBINATIONS["normalize_then_sum"]([[0.3], [0.3]], [1]).tolist() == [0.0, 0.0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -51,6 +53,21 @@ def test_a_discount_whose_powers_underflow_is_still_exact() -> None:
     found = discounted_returns(torch.ones(1, 1000, dtype=torch.float64), own, 0.1)
     torch.testing.assert_close(found[own][:400], torch.full((400,), 10 / 9, dtype=torch.float64))
     assert not found[~own].any()
+
+
+@pytest.mark.parametrize("gamma", [0.3, 0.5, 0.75, 0.9])
+@pytest.mark.parametrize("exponent", [-190, -199, -201, -300, -307, -308, -309, -315, -322, -324, -400])
+def test_returns_are_exact_however_small_the_last_power_of_the_discount_is(gamma: float, exponent: int) -> None:
+    # From the powers that a cumulative sum may use over those that float64 holds with few digits to none at all.
+    length = round(exponent * math.log(10) / math.log(gamma))
+    rewards = torch.randn(2, length, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
+    expected = torch.zeros(2, length, dtype=torch.float64)
+    following = torch.zeros(2, dtype=torch.float64)
+    for t in reversed(range(length)):
+        following = rewards[:, t] + gamma * following
+        expected[:, t] = following
+    found = discounted_returns(rewards, torch.ones(2, length), gamma)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.1])

@@ -63,7 +63,7 @@ def test_rules_are_left_to_requirements_unlike_training() -> None:
         {one.origin for one in Generations(load_policy(), PreparedRequirements.of(one), seed=1).propose(8)}
         for one in (near, far)
     ]
-    assert origins == [{"likeliest", "sample", "rule"}, {"likeliest", "sample", "rule"}]
+    assert [one - {"edit"} for one in origins] == [{"likeliest", "sample", "rule"}, {"likeliest", "sample", "rule"}]
 
 
 def test_rules_go_on_only_while_they_beat_what_the_policy_draws() -> None:

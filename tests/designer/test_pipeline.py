@@ -47,7 +47,7 @@ def test_a_call_goes_through_the_six_stages_and_ends_with_a_sound_design_that_ke
     requirements: Requirements,
 ) -> None:
     outcome = Designer(fresh_policy()).design(requirements)
-    assert outcome.evaluations == 64, "two generations, which beat the plain sequence"
+    assert outcome.evaluations in (64, 128, 256, 512), "more as long as it pays"
     assert set(outcome.stages) == set(STAGES)
     assert all(
         outcome.stages[name] > 0 for name in ("preprocessing", "candidate generation", "evaluation", "selection")
@@ -55,7 +55,10 @@ def test_a_call_goes_through_the_six_stages_and_ends_with_a_sound_design_that_ke
     assert outcome.stages["policy update"] == outcome.stages["memory integration"] == 0
     assert check_design(outcome.best.design).sound
     assert not broken_rules(outcome.best.design, requirements)
-    assert outcome.generations[0].origins == {"likeliest": 1, "sample": 30, "rule": 1}
+    first = outcome.generations[0]
+    assert sum(first.origins.values()) == 32
+    assert first.origins["likeliest"] == first.origins["rule"] == 1
+    assert first.origins["sample"] >= 25
     assert outcome.pareto
 
 
@@ -116,11 +119,6 @@ def test_what_cannot_be_met_is_refused_before_anything_is_made(requirements: Req
     rules = requirements.rules.model_copy(update={"precedes": ((first, second), (second, first))})
     with pytest.raises(ConfigError, match=first):
         Designer(fresh_policy()).design(requirements.model_copy(update={"rules": rules}))
-
-
-def test_scores_relative_to_a_batch_are_refused() -> None:
-    with pytest.raises(ConfigError, match="zscore"):
-        Designer(fresh_policy(), scoring=ScoringSettings(normalization="zscore"))
 
 
 def test_weights_come_from_the_settings() -> None:
@@ -203,7 +201,10 @@ def test_what_is_learned_from_was_drawn_from_the_policy_and_carries_the_probabil
     batch = updater(call).improvement.source.compare(StepGroups((group,), (), 1))
     policy = updater(call).improvement.policy.evaluate(batch.inputs).logp.detach().double().exp()
     legal = torch.cat([batch.inputs["legal"].sum(-1), batch.inputs["next_legal"].sum(-1)], 1)
-    epsilon = torch.tensor(call.generations._epsilon(len(candidates)) if generations > 1 else [0.0] * len(candidates))
+    assert drafts[0].epsilon is not None
+    drawn = [one.origin == "sample" for one in drafts[0].candidates]
+    epsilon = torch.from_numpy(drafts[0].epsilon[drawn])
+    assert {0.1, 0.3} <= {*epsilon.tolist()} if generations > 1 else 0.3 in epsilon
     mixture = (1 - epsilon[:, None]) * policy + epsilon[:, None] / legal.clamp(min=1)
     error = (mixture.log() - batch.behavior_logp).abs()[batch.mask]
     assert batch.rows == len(candidates), "a group of equal scores would leave nothing to compare"
@@ -218,7 +219,11 @@ def test_a_design_drawn_twice_counts_twice_and_is_judged_once() -> None:
     assert group is not None
     designs = [member.meta["design"] for member in group.group.members]
     assert len(set(designs)) < len(designs)
-    known = {result.candidate.design: result.total for result in metrics.results}
+    terms = updater(call).terms
+    known = {
+        result.candidate.design: result.total - terms.penalty(result.candidate.design, result.score)
+        for result in metrics.results
+    }
     assert group.totals().tolist() == [known[design] for design in designs]
 
 

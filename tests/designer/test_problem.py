@@ -105,7 +105,8 @@ TAKEN: dict[str, tuple[dict[str, int], Callable[[Design], object], object, objec
     ),
     "parallelism": ({"place": 2}, lambda design: any(isinstance(b, Parallel) for b in walk(design.root)), False, True),
     "timeout": ({"type": 1, "timeout": 1}, lambda design: task(design, "check stock").handling.timeout, None, 40.0),
-    "retry": ({"retry": 2}, lambda design: task(design, "check stock").handling.retry.most, 0, 2),
+    # Fewer than two retries would lose more than 2% of its cases.
+    "retry": ({"retry": 3}, lambda design: task(design, "check stock").handling.retry.most, 2, 3),
     "staffing": ({"staffing": 2}, lambda design: dict(design.servers)["clerk"], 1, 3),
     "type": ({"type": 1}, lambda design: task(design, "check stock").handling.pool, "clerk", "robot"),
     "constraint": (

@@ -19,9 +19,17 @@ import process_referee as referee
 
 
 def judged(
-    root: Block, stated: dict[str, Any], path: Path, cases: int = 4000, staff: dict[str, int] | None = None
+    root: Block,
+    stated: dict[str, Any],
+    path: Path,
+    cases: int = 4000,
+    staff: dict[str, int] | None = None,
+    *,
+    drawn: bool = False,
 ) -> referee.Judged:
-    write_workflow(document_of(Design("d", root, tuple((staff or {}).items()))), path)
+    """`drawn`: the file has the ways in which cases end early as paths."""
+    known = parse_requirements(stated) if drawn else None
+    write_workflow(document_of(Design("d", root, tuple((staff or {}).items())), known), path)
     return referee.simulate(referee.read_net(path), stated, cases, seed=11)
 
 
@@ -39,11 +47,14 @@ def test_a_queue_is_that_of_the_closed_form(tmp_path: Path) -> None:
     assert found.utilisation == pytest.approx(0.6, rel=0.05)
 
 
+@pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("suffix", ["bpmn", "yawl"])
-def test_it_agrees_with_our_simulation_where_both_know_everything(tmp_path: Path, suffix: str) -> None:
+def test_it_agrees_with_our_simulation_where_both_know_everything(tmp_path: Path, suffix: str, drawn: bool) -> None:
     office = [[24.0 * day + 8, 24.0 * day + 18] for day in range(7)]
     asked = stated({name: 600.0 for name in "abcdef"}, {"desk": {"most": 9, "wage": 0.01, "calendar": office}}, 1 / 900)
-    asked["activities"]["a"]["knock_out"] = 0.2
+    for name, chance in (("a", 0.2), ("b", 0.3), ("c", 0.1), ("e", 0.1)):
+        asked["activities"][name]["knock_out"] = chance
+    asked["activities"]["d"]["failure"] = 0.2
     asked["activities"]["f"] |= {"failure": 0.3, "cost": 2.0}
     asked["activities"]["c"]["pools"] = []
     root = Sequence((
@@ -52,11 +63,11 @@ def test_it_agrees_with_our_simulation_where_both_know_everything(tmp_path: Path
         Loop(Activity("e"), 0.3),
         Activity("f", Handling(retry=Retry(1, 60))),
     ))  # fmt: skip
-    found = judged(root, asked, tmp_path / f"p.{suffix}", 4000, {"desk": 9})
+    found = judged(root, asked, tmp_path / f"p.{suffix}", 4000, {"desk": 9}, drawn=drawn)
     ours = evaluate(Design("d", root, (("desk", 9),)), parse_requirements(asked), "simulation", seed=1, cases=20_000)
     assert found.cycle_time == pytest.approx(ours.cycle_time, rel=0.05)
     assert found.cost == pytest.approx(ours.cost, rel=0.02)
-    assert found.completed == pytest.approx(ours.completed, rel=0.02)
+    assert found.completed == pytest.approx(ours.completed, abs=0.02)
 
 
 def test_a_loop_stops_at_its_limit(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
-"""The code of founding documents 1, 2 and 4 as they print it, taken from them: other import paths, smaller numbers.
+"""The code of founding documents 0, 1, 2 and 4 as they print it, taken from them: other import paths, smaller numbers.
 
+Document 0 prints Java; its statements are run as the Python that they spell: without types, `new`, braces and
+semicolons, and with method names in our spelling.
 What they print as an outline (a class with bullet points, a loop body with dots) cannot run; there, the names and
 parameters are compared. `test_seed_examples.py` has the same examples where the documents are not at hand.
 """
@@ -10,6 +12,7 @@ import ast
 import asyncio
 import importlib
 import inspect
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +30,14 @@ from groupwise.compat import GRPOTrainer, create_customer_service_reward, train
 from groupwise.compat.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.compat.language import TrajectoryDataset
 from groupwise.config import TrainingConfig
+from groupwise.designer.features import features_of, situation
+from groupwise.designer.memory import open_memory
+from groupwise.designer.pipeline import Designer
+from groupwise.designer.policy import load_policy
+from groupwise.designer.problem import DesignProblem
+from groupwise.designer.tasks import random_requirements
 from groupwise.language.tiny import character_tokenizer
+from groupwise.memory import Experience
 from groupwise.training.events import read_events
 from tests.docs.test_migration import HERE
 
@@ -112,6 +122,63 @@ def talk() -> dict[str, Any]:
         "environment": place["ConversationEnvironment"](scenarios=scenarios, max_turns=2), "scenarios": scenarios,
         "reward_function": create_customer_service_reward(), "config": TrainingConfig(**SMALL),
     }  # fmt: skip
+
+
+def java(begin: str) -> str:
+    """Document 0's one block of Java that contains this line, as Python; blocks are indented alike in both."""
+    assert SEEDS is not None
+    (path,) = SEEDS.glob("000-*.md")
+    blocks = re.findall(r"^```java\n(.*?)^```", path.read_text("utf8"), re.MULTILINE | re.DOTALL)
+    (code,) = [block for block in blocks if begin in block]
+    code = re.sub(r"for \(\w+ (\w+) : (\w+)\) {", r"for \1 in \2:", code)
+    code = re.sub(r"if \((.*)\) {", r"if \1:", code)
+    code = re.sub(r"^( *)[\w<>]+ (\w+) = ", r"\1\2 = ", code, flags=re.MULTILINE)
+    for old, new in (
+        ("//", "#"),
+        ("new ", ""),
+        (";", ""),
+        ("}\n", "\n"),
+        ("{", "%s"),
+        ("%s}", "%s"),
+        (".add(", ".append("),
+    ):
+        code = code.replace(old, new)
+    code = re.sub(r"\.get([A-Z]\w*)\(\)", lambda found: "." + _snake(found[1]), code)
+    return re.sub(r"\b[a-z]+(?:[A-Z]\w*)+\b", lambda found: _snake(found[0]), code)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def test_0_the_monitoring_of_a_generation(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("designer")
+    with Designer(load_policy(), learn=True) as designer, caplog.at_level(logging.INFO):
+        grpo = designer.begin(random_requirements(3, 8))
+        assert grpo.policy is not None
+        before = grpo.policy.improvement.policy.version
+        names = {"grpo": grpo, "evaluator": grpo.evaluator, "policy": grpo.policy, "logger": logger}
+        left = run(java("GenerationMetrics metrics"), **names)
+    assert len(left["metrics"].results) == len(left["candidates"]) == 32
+    assert left["update"].version == before + 1
+    assert re.search(r"Generation metrics: 32 judged, best 0\.\d+.*policy loss", caplog.text)
+
+
+def test_0_patterns_are_recalled_and_experiences_stored() -> None:
+    requirements = random_requirements(3, 8)
+    context = {"features": situation(features_of(DesignProblem(requirements)))}
+    with open_memory(":memory:") as memory:
+        Designer(load_policy(), memory).design(requirements, 32)
+        stored = len(memory.experiences)
+        names = {"memory_system": memory, "current_requirements": requirements, "context": context}
+        left = run(java("memorySystem.recallPatterns"), **names, candidates=[], random=lambda: 0.0)
+        assert len(left["candidates"]) == len(left["patterns"]) > 0
+        experience = {
+            "input_requirements": {"name": "x"}, "generated_workflow": {"choices": [1]},
+            "achieved_performance": {"score": 0.5}, "context_metadata": {}, "REPLAY_PRIORITY": 0.5,
+        }  # fmt: skip
+        run(java("memorySystem.storeExperience"), memory_system=memory, Experience=Experience, **experience)
+        assert len(memory.experiences) == stored + 1
 
 
 def test_1_the_minimal_example_on_a_tokenizer_without_a_chat_template(gpt2: Path) -> None:

@@ -465,3 +465,22 @@ def test_a_drawdown_is_measured_from_the_best_before_and_not_the_best_after() ->
     assert st.max_drawdown([5, 1, 9, 8]) == 4
     assert st.max_drawdown([-1, -4, 100]) == 3
     assert st.max_drawdown([2.0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("last", "freedom", "t"),
+    [
+        (0.2, 2.04, 4.302653),
+        (3.0, 3.485, 3.182446),
+        (3.5, 3.18, 3.182446),
+        (4.0, 2.941, 4.302653),
+        (2.0, 4.0, 2.776445),
+    ],
+)
+def test_degrees_of_freedom_are_rounded_down(last: float, freedom: float, t: float) -> None:
+    """Columns 1, 2, 3 and 0, last / 2, last: the fewer degrees of freedom, the wider and the more careful."""
+    table = np.array([[1.0, 0.0], [2.0, last / 2], [3.0, last]])
+    variances = np.array([1.0, last**2 / 4]) / 4 / 3
+    assert 2 * variances.sum() ** 2 / np.square(variances).sum() == pytest.approx(freedom, abs=1e-3)
+    found = st.paired_difference(table, np.zeros_like(table))
+    assert found.interval.high - found.interval.value == pytest.approx(t * math.sqrt(variances.sum()), abs=1e-6)

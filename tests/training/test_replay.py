@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ from groupwise.control import grpo as control
 from groupwise.training.checkpoint import plain_state
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
-from groupwise.training.replay import ARRAYS, ReplayBuffer, Replayed, essence, packed, unpacked, version_of
+from groupwise.training.replay import ReplayBuffer, Replayed, essence, packed, unpacked, version_of
 from groupwise.training.session import Build, Parts, execute
 from groupwise.types import End, Event, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
 
@@ -40,11 +40,17 @@ def group(number: int, version: int, length: int = 3) -> ScoredGroup:
             mask=np.arange(length) > 0, behavior_logp=table[:length, n], versions=np.full(length, version),
             rewards=np.zeros(length), end=End.TRUNCATED, terminated=n == 0,
             last_obs=table[length] if n else None, meta={"text": object()},
+            action_mask=None if n else table[:length] > 0,
         )
         for n in range(3)
     )  # fmt: skip
     scores = (Score(1.0, {"a": 1.0}, ("x",), np.ones(length)), Score(0.0), Failed(Failure("reward", "c", "m")))
     return ScoredGroup(Group(f"g{number}", Task(f"t{number}", object(), number), members), scores)
+
+
+def arrays(*members: Trajectory) -> set[str]:
+    """The names of all arrays that any of the attempts has."""
+    return {f.name for f in fields(Trajectory) for m in members if isinstance(getattr(m, f.name), np.ndarray)}
 
 
 def kept(replay: ReplayBuffer) -> list[str]:
@@ -73,7 +79,8 @@ def test_a_group_is_drawn_at_most_once_a_step_and_every_group_has_its_turn() -> 
 
 
 def test_a_group_survives_a_checkpoint_to_the_last_bit(tmp_path: Path) -> None:
-    before = essence(group(1, version=4))
+    whole = group(1, version=4)
+    before = essence(whole)
     torch.save(plain_state(packed(before)), tmp_path / "state.pt")
     after = unpacked(torch.load(tmp_path / "state.pt", weights_only=True))
     assert len(after.group.members) == len(after.scores) == 2
@@ -81,7 +88,7 @@ def test_a_group_survives_a_checkpoint_to_the_last_bit(tmp_path: Path) -> None:
     assert after.group.task == before.group.task
     assert version_of(after) == 4
     pairs = list(zip(before.group.members, after.group.members, strict=True))
-    for name in ARRAYS:
+    for name in arrays(*whole.group.members):
         for old, new in ((getattr(a, name), getattr(b, name)) for a, b in pairs):
             assert (old is None) == (new is None)
             assert old is None or (old.dtype == new.dtype and np.array_equal(old, new))
@@ -90,9 +97,9 @@ def test_a_group_survives_a_checkpoint_to_the_last_bit(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_does_not_hold_on_to_a_whole_rollout() -> None:
-    member = essence(group(1, version=0)).group.members[0]
-    assert all(getattr(member, name) is None or getattr(member, name).base is None for name in ARRAYS)
-    assert not member.meta
+    for member in essence(group(1, version=0)).group.members:
+        assert all(getattr(member, name).base is None for name in arrays(member))
+        assert not member.meta
 
 
 def varied(task: Task, attempt: Trajectory) -> float:

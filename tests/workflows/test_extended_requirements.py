@@ -194,6 +194,28 @@ def test_the_smallest_set_that_contradicts_itself_is_named(parts: dict[str, Any]
     assert said(asked("ask offer refuse sign mend file", **parts))[:1] == [words]
 
 
+@pytest.mark.parametrize(
+    ("rule", "pair", "contradicts"),
+    [
+        ("coexist", ["file", "offer"], True),
+        ("coexist", ["offer", "file"], True),
+        ("response", ["file", "offer"], True),
+        ("response", ["offer", "file"], False),
+        ("chain", ["offer", "file"], False),
+        ("precedes", ["file", "offer"], False),
+    ],
+)
+def test_what_every_case_needs_cannot_belong_to_what_some_cases_have(
+    rule: str, pair: list[str], contradicts: bool
+) -> None:
+    branches = {"x": {"probability": 0.5, "activities": ["offer"]}, "y": {"probability": 0.5}}
+    words = "'file' is done in 1 of the cases, but 'offer' only in 0.5"
+    parts = stated("ask offer file", outcomes=[{**DECISION, "branches": branches}], rules={rule: [pair]})
+    assert [text.partition(" (")[0] for text in said(parse_requirements(parts))] == [words] * contradicts
+    parts["activities"]["file"]["optional"] = True
+    assert said(parse_requirements(parts)) == []
+
+
 def test_optional_activities_may_exclude_each_other_although_they_belong_together() -> None:
     parts = stated("ask offer sign", rules={"coexist": [["offer", "sign"]], "excludes": [["offer", "sign"]]})
     for name in ("offer", "sign"):

@@ -268,9 +268,14 @@ def test_how_much_a_duration_varies(stated: dict[str, Any], scv: float) -> None:
 
 
 def test_a_pool_is_open_as_long_as_its_hours() -> None:
-    hours = {"always": [], "day": [[0, 42]], "twice": [[0, 21], [42, 63]]}
+    hours = {"always": [], "day": [[0, 42]], "twice": [[42, 63], [0, 21]], "overlapping": [[0, 42], [21, 30], [30, 84]]}
     found = parse_requirements(changed(pools={name: {"calendar": one} for name, one in hours.items()})).pools
-    assert {name: one.open_share for name, one in found.items()} == {"always": 1.0, "day": 0.25, "twice": 0.25}
+    assert {name: one.open_share for name, one in found.items()} == {
+        "always": 1.0,
+        "day": 0.25,
+        "twice": 0.25,
+        "overlapping": 0.5,
+    }
 
 
 def test_the_first_mistake_is_named_and_the_others_are_counted() -> None:

@@ -18,10 +18,13 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.evaluation import Performance, TierChoice, evaluate
 from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.performance import NOT_SIMULATED, unknown_performance
+from groupwise.workflows.evaluation.recorded_runs import CLOSE, overhead_per_task, with_overhead
 from groupwise.workflows.evaluation.simulation import simulate as simulate_events
 from groupwise.workflows.feasibility import insist_feasible
+from groupwise.workflows.files.wfcommons import recorded_makespan
 from groupwise.workflows.inspection import open_workflow
 from groupwise.workflows.pictures.animation import write_figures
+from groupwise.workflows.pictures.summary import is_large
 from groupwise.workflows.requirements import Requirements, Weights
 from groupwise.workflows.rules import broken_rules
 from groupwise.workflows.scoring import ScorePart, score
@@ -122,17 +125,23 @@ def simulate(
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed gives the same cases.")] = 0,
     tier: Tier = "measured",
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="Folder for figures of the first cases.")] = None,
+    overhead: Annotated[
+        float, Parameter(validator=Number(gte=0), help="Seconds by which every activity takes longer.")
+    ] = 0.0,
     common: Common = Common(),
 ) -> int:
     """Simulate a workflow: how long cases take, what they cost, and how busy the resources are.
 
-    With -o it also draws a Gantt chart, queues, utilisation and an animation (SVG and GIF). The exit status is 1 if a
-    hard rule is broken: the deadline, or one that the design breaks by its shape or staff, which is then not simulated.
+    For a recorded run (WfCommons), it also shows how long that took, and the overhead per task that would explain the
+    difference. With -o it also draws a Gantt chart, queues, utilisation and an animation (SVG and GIF). The exit status
+    is 1 if a hard rule is broken: the deadline, or one that the design breaks by its shape or staff, which is then not
+    simulated.
     """
     opened = open_workflow(file, requirements)
-    asked = opened.insist_on_requirements("a simulation")
-    insist_feasible(asked)
+    stated = opened.insist_on_requirements("a simulation")
+    insist_feasible(stated)
     design = opened.design()
+    asked = with_overhead(stated, overhead) if overhead else stated
     if broken := broken_rules(design, asked):
         if common.json:
             violations = [asdict(violation) for violation in broken]
@@ -142,21 +151,42 @@ def simulate(
         return 1
     with patiently(common.json):
         found = evaluate(design, asked, tier=tier, seed=seed, cases=cases)
+    recorded = recorded_makespan(file) if found.tier == "schedule" else None
+    spare = overhead_per_task(design, stated, recorded) if recorded is not None else None
     broken = broken_rules(design, asked, found.cycle_time)
     figures = draw(opened.document, design, asked, seed, out) if out is not None else []
     if common.json:
         violations = [asdict(violation) for violation in broken]
-        answer({"file": str(file), **asdict(found), "broken": violations, "figures": [str(path) for path in figures]})
+        record = {"makespan": recorded, "overhead_per_task": spare} if recorded is not None else None
+        figures_ = [str(path) for path in figures]
+        answer({"file": str(file), **asdict(found), "recorded": record, "broken": violations, "figures": figures_})
     else:
         show(found, broken)
+        if recorded is not None and spare is not None:
+            say(_beside(recorded, spare, found.cycle_time))
         say(*(f"{path} written" for path in figures))
+        if figures and is_large(opened.document):
+            drawn = any(path.name == "workflow.svg" for path in figures)
+            how = "workflow.svg shows alike tasks as one" if drawn else "it is not drawn"
+            say(f"note: the workflow is too large for a readable drawing, so {how}, and there is no animation")
     return 1 if broken else 0
+
+
+def _beside(recorded: float, spare: float, simulated: float) -> str:
+    """The recorded makespan beside the simulated one, in one sentence."""
+    apart = f"the recorded run took {duration(recorded)}; the simulated one differs by {simulated / recorded - 1:+.0%}"
+    if spare < CLOSE * recorded:
+        return apart
+    why = "queueing, transfers and whatever else the record does not list"
+    return f"{apart}. {duration(spare)} more per task, calibrated on this record, would make up for {why}"
 
 
 def draw(document: Document, design: Design, asked: Requirements, seed: int, folder: Path) -> list[Path]:
     """Figures of the first cases, starting empty."""
     encoded = encode(design, asked)
-    tries = simulate_events(encoded, TRACED, seed, trace=TRACED).trace
+    # Few cases of a large design already make that many tries.
+    cases = max(20, min(TRACED, 20 * TRACED // encoded.size))
+    tries = simulate_events(encoded, cases, seed, trace=TRACED).trace
     servers = dict(zip(asked.pools, map(int, encoded.servers), strict=True))
     return write_figures(replace(document, requirements=asked), tries, servers, folder)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from groupwise.config.fields import Finding, quoted, raise_findings
 from groupwise.config.overrides import apply_overrides, parse_value
-from groupwise.config.setting_names import every_setting, resolve
+from groupwise.config.setting_names import PRODUCT, every_setting, resolve
 from groupwise.config.training_config import TrainingConfig, check_settings
 from groupwise.errors import ConfigError
 from groupwise.readers import ReadLimits, decoded, load_json, load_toml, load_yaml, read_bytes
@@ -110,6 +110,25 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     for notice in resolve(settings).notices:
         logger.warning("%s: %s", os.fspath(path), notice)
     return TrainingConfig.from_dict(settings)
+
+
+def load_given(
+    path: str | os.PathLike[str] | None, overrides: Iterable[str], product: str
+) -> tuple[TrainingConfig, frozenset[str]]:
+    """The configuration of a product, and the flat names of the settings given by the file (if any) and overrides."""
+    given = tuple(overrides)
+    settings, findings = _check(path, given) if path is not None else (apply_overrides({}, given), [])
+    raise_findings(findings, where="" if path is None else os.fspath(path))
+    found = resolve(settings)
+    if "product" not in found.given:
+        settings = {**settings, PRODUCT: product}
+    elif found.product != product:
+        raise ConfigError(
+            f"{PRODUCT} is {found.product!r}, but these settings are for the product {product!r}",
+            hint=f"Set {PRODUCT} = {product!r}, or leave it out.",
+            field=PRODUCT,
+        )
+    return TrainingConfig.from_dict(settings), found.given
 
 
 def check_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> list[Finding]:

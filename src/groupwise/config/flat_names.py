@@ -159,3 +159,18 @@ class SettingNames(TypedDict, total=False):
     exploration_share: float
     elite_percentage: float
     tournament_size: int
+    sampled_share: float
+    learning_share: float
+    action_sampler: Literal["learned", "rates"]
+    branch_rate: float
+    synchronization_rate: float
+    timing_rate: float
+    resource_rate: float
+    structural_diversity: float
+    temporal_diversity: float
+    resource_diversity: float
+    novelty: float
+    workers: int
+    # correction
+    performance_loss_coef: float
+    structural_loss_coef: float

@@ -165,6 +165,8 @@ class Resolved(NamedTuple):
     values: Mapping[str, Any]
     findings: list[Finding]
     notices: list[str]
+    # The flat names of the settings that were given, whatever their values.
+    given: frozenset[str] = frozenset()
 
     def sections(self) -> dict[str, Section]:
         """The sections themselves, if there are no findings."""
@@ -204,7 +206,7 @@ def resolve(settings: Mapping[Any, Any], base: Mapping[str, Any] | None = None) 
     # Later entries win: the order of precedence from the top of this file.
     values, wrong = _values(layout, {"product": product, **usual, **profile, **given})
     findings += unknown + wrong_profile + wrong
-    return Resolved(product, values, findings + broken_rules(values), notices)
+    return Resolved(product, values, findings + broken_rules(values), notices, frozenset(given))
 
 
 def _values(layout: Layout, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:

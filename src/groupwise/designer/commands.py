@@ -14,8 +14,9 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from groupwise.designer import prediction_correction as correction
-from groupwise.designer.design_call import DesignOptions, DesignReport, design_for
+from groupwise.designer.design_call import DesignOptions, DesignReport, DesignSettings, design_for
 from groupwise.designer.memory import MEMORY_FILE, open_memory
+from groupwise.designer.problem import DesignProblem
 from groupwise.designer.results.outcome import Generation
 from groupwise.designer.results.report import design_page, show
 from groupwise.designer.text_requirements import requirements_from_text
@@ -59,8 +60,12 @@ def design(
         Path | None, Parameter(help="Policy weights (.safetensors) to use instead of the built-in ones.")
     ] = None,
     seed: Annotated[
-        int, Parameter(validator=Number(gte=0), help="Random seed; the same seed gives the same designs.")
-    ] = 0,
+        int | None, Parameter(validator=Number(gte=0), help="Random seed; the same seed gives the same designs.")
+    ] = None,
+    config: Annotated[
+        Path | None, Parameter(help="Settings of the search, of learning and of memory: TOML, YAML, JSON or XML.")
+    ] = None,
+    set_: Annotated[Words, Parameter(name="--set", help="Change a setting: --set generation.batch_size=16.")] = (),
     check: Annotated[bool, Parameter(help="Simulate the best design and compare with the prediction.")] = False,
     report: Annotated[Path | None, Parameter(help="HTML report to write, such as report.html.")] = None,
     common: Common = Common(),
@@ -73,7 +78,8 @@ def design(
     """
     for path in out:
         find_format(path)
-    asked = DesignOptions(requirements, evaluations, learn, memory, policy, seed, check)
+    settings = DesignSettings.read(config, set_) if config is not None or set_ else None
+    asked = DesignOptions(requirements, evaluations, learn, memory, policy, seed, check, settings)
     with graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised).choosing(choose)
     paths = out
@@ -176,6 +182,7 @@ def requirements(
     """
     found, notes = _made(source, column, support, model)
     conflicts = [str(conflict) for conflict in contradictions(found)]
+    conflicts += [f"cannot be designed: {limit}" for limit in DesignProblem(found).limits if not conflicts]
     # A bound on the time means nothing if no design can exist.
     best, chain = (None, []) if conflicts else best_cycle_time(found)
     if out is not None:

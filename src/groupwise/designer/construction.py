@@ -24,6 +24,8 @@ from groupwise.designer.problem import (
     Ints,
 )
 
+# The share of an activity's cases that may be lost although more retries are possible.
+MOST_LOST = 0.02
 # Candidates for the number of retries: 0 to 3.
 RETRIES = 4
 
@@ -269,6 +271,8 @@ class _Construction:
             legal, known = self._blank(len(subjects), RETRIES)
             fails = problem.failure[subjects][:, None]
             tries = np.arange(1, RETRIES + 1)
+            # So few retries that cases are lost are not offered, as long as more would help.
+            legal[..., :RETRIES] &= (fails**tries <= MOST_LOST) | (tries == RETRIES)
             # Features: probability of success within so many tries, expected repetitions, failure rate.
             known[:, :, :RETRIES, 0] = 1 - fails**tries
             known[:, :, :RETRIES, 1] = (1 - fails**tries) / (1 - fails) - 1
@@ -376,8 +380,8 @@ class _Construction:
         known[..., 1] = np.log1p(wait)
         known[..., 2] = servers / most[:, None]
         wages = (problem.wage * problem.open)[subjects]
-        least_paid = max(float((plans.servers * problem.wage * problem.open).sum(1).mean()), 1e-12)
-        known[..., 3] = np.minimum(wages[:, None] * (servers - fewest[..., None]) / least_paid, 3)
+        least_paid = np.maximum((plans.servers * problem.wage * problem.open).sum(1), 1e-12)
+        known[..., 3] = np.minimum(wages[:, None] * (servers - fewest[..., None]) / least_paid[:, None, None], 3)
         known[..., 4] = load[..., None] == 0
         known[..., 5] = np.maximum(busy - 0.8, 0) * 5
         known[..., 6] = np.log1p(load)[..., None]

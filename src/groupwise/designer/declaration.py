@@ -1,7 +1,9 @@
 """What the package knows of the designer before a run asks for it."""
 
+from typing import Literal
+
 from groupwise.config.fields import Section, setting
-from groupwise.config.nameable import DataFile, Known, Row
+from groupwise.config.nameable import DataFile, Known, Row, plain
 from groupwise.config.sections import MemorySettings, ScoringSettings
 from groupwise.products import Metric, Product
 
@@ -15,13 +17,37 @@ class GenerationSettings(Section):
     exploration_share: float = setting(0.3, "share of candidates that explore", ge=0, le=1)
     elite_percentage: float = setting(0.1, "share of the best candidates always kept", ge=0, le=1)
     tournament_size: int = setting(4, "candidates of one tournament", ge=2)
+    sampled_share: float = setting(
+        0.05, "share of every generation but the first that is sampled from the policy; the rest are edits", ge=0, le=1
+    )
+    learning_share: float = setting(0.5, "the same while the policy learns, which it does from samples", ge=0, le=1)
+    action_sampler: Literal["learned", "rates"] = setting(
+        "learned", "which actions an edit consists of: those that led to better designs, or each kind at its rate"
+    )
+    branch_rate: float = setting(0.3, "rates: share of edits that change elements or branches", ge=0, le=1)
+    synchronization_rate: float = setting(0.4, "rates: share of edits that change a synchronisation", ge=0, le=1)
+    timing_rate: float = setting(0.2, "rates: share of edits that change retries, timeouts or due times", ge=0, le=1)
+    resource_rate: float = setting(0.1, "rates: share of edits that change pools, servers or queues", ge=0, le=1)
+    # What each is a share of: docs/designer.md. A generation that misses one makes the next explore more.
+    structural_diversity: float = setting(0.6, "target share of distinct structures in a generation", ge=0, le=1)
+    temporal_diversity: float = setting(0.5, "target share of distinct timings in a generation", ge=0, le=1)
+    resource_diversity: float = setting(0.4, "target share of distinct resources in a generation", ge=0, le=1)
+    novelty: float = setting(0.3, "target share of new designs among those made for a generation", ge=0, le=1)
+    workers: int = setting(1, "processes that make and evaluate candidates; the designs are the same", ge=1, le=256)
+
+
+class CorrectionSettings(Section):
+    """The losses of self-correction in learning; the third is loss.entropy_coef. See docs/designer.md."""
+
+    performance_loss_coef: float = setting(0.0, "weight of the squared error of a design's predicted performance", ge=0)
+    structural_loss_coef: float = setting(0.0, "weight of the penalty on a design's control-flow complexity", ge=0)
 
 
 DESIGNER = Product(
     name="designer",
     summary="a graph policy learns to design workflows for requirements",
     implementation="groupwise.designer.product",
-    sections=(GenerationSettings, MemorySettings, ScoringSettings),
+    sections=(GenerationSettings, MemorySettings, ScoringSettings, CorrectionSettings),
     # Those of designer.toml, with which the shipped policy was trained, for shorter runs.
     defaults={
         "environment": "worlds",
@@ -46,6 +72,7 @@ DESIGNER = Product(
             (Known(("pretrained",)), DataFile()),
         ),
         Row("task.options.memory", "a file that the run writes to"),
+        *plain("generation.action_sampler"),
     ),
     metrics=(
         Metric(

@@ -63,12 +63,13 @@ def choose_finalists(prepared: PreparedRequirements, found: Sequence[Candidate],
     return Finalists(best, (best, *others), before, kept=best is today)
 
 
-def objectives(candidate: Candidate) -> tuple[float, float, float]:
-    """Cycle time, cost and control-flow complexity."""
+def objectives(candidate: Candidate) -> tuple[float, float, float, float]:
+    """Cycle time, cost, control-flow complexity, and lost cases (in half percents)."""
     score = candidate.score
     assert score is not None
     assert score.performance is not None
-    return score.performance.cycle_time, score.performance.cost, control_flow_of(score)
+    lost = round(200 * (1 - score.kept))
+    return score.performance.cycle_time, score.performance.cost, control_flow_of(score), lost
 
 
 def _promising(found: Sequence[Candidate]) -> Iterator[Candidate]:

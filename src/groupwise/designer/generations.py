@@ -4,26 +4,41 @@ The first generation consists of the policy's likeliest design and samples. Late
 tournaments: some decisions are taken again, by the policy or at random. Elites are never lost, so the best score never
 falls. The widest designs are always looked at; where requirements differ from the policy's training data, other
 heuristics are tried as well.
+
+A share of the candidates *explores*: samples take more of their decisions at random, edits all of them. The others
+exploit what is known. Where a generation lacks diversity, the next one explores more (`diversity`).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from groupwise.designer.construction import construct
+from groupwise.designer.candidate_workers import LocalCandidates, MadePlans, PlanRequest
 from groupwise.designer.declaration import GenerationSettings
+from groupwise.designer.diversity import (
+    FAMILIES,
+    Diversity,
+    DiversityControl,
+    EditStatistics,
+    Signature,
+    diversity_of,
+    most_distinct,
+    signature,
+)
 from groupwise.designer.familiarity import training_distance
-from groupwise.designer.heuristics import Heuristic, HeuristicQueue, heuristic_plans
+from groupwise.designer.heuristics import Heuristic, HeuristicQueue, by_rank, genes_of, heuristic_plans, plans_of
 from groupwise.designer.plans import Plans
 from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.problem import HEADS, Bools, DesignProblem, Floats, Head, Ints
-from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
+from groupwise.designer.problem import Bools, Floats, Ints
+from groupwise.designer.sampling import Parents, PolicyView, Preference
 from groupwise.designer.tasks import PreparedRequirements
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.scoring import DesignScore
+from groupwise.workflows.scoring.score import standardised
 
 
 def elites(totals: npt.NDArray[np.float64], count: int) -> list[int]:
@@ -53,10 +68,6 @@ def pareto_front(values: npt.NDArray[np.float64]) -> list[int]:
     return found
 
 
-# The probability that an edit ends after each decision: most edits take one or two decisions again.
-PATIENCE = 0.5
-
-
 Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule", "start"]
 
 
@@ -79,6 +90,9 @@ class Candidate:
     score: DesignScore | None = None
     # Whether only the rules make anything wait in it, not stages and lanes.
     widest: bool = False
+    # Whether it explores, and the groups of actions (`diversity.RATED`) that an edit consists of.
+    exploring: bool = False
+    actions: tuple[str, ...] = ()
 
     @property
     def total(self) -> float:
@@ -95,99 +109,34 @@ class Candidate:
         return -2.0 if self.score.performance is None else 1 / (1 + self.score.performance.cycle_time) - 1
 
 
-class EditStatistics:
-    """How often edits of each kind of decision led to a better design."""
+def standings(candidates: Sequence[Candidate], normalization: str) -> Floats:
+    """What the candidates of one generation and their parents are compared by.
 
-    def __init__(self, problem: DesignProblem) -> None:
-        self.heads = problem.heads
-        # A prior of one success in two, so that kinds never tried are tried too.
-        self.tried = np.ones(len(HEADS)) * 2
-        self.better = np.ones(len(HEADS))
-        self.waiting: dict[int, tuple[float, Bools]] = {}
-
-    def decisions(self, parents: Sequence[Candidate], rng: np.random.Generator, more: int = 0) -> Bools:
-        """Which decisions of each parent to take again: kinds in proportion to their success, then any of a kind."""
-        again = np.zeros((len(parents), len(self.heads)), np.bool_)
-        rates = self.better / self.tried
-        for row, parent in enumerate(parents):
-            free = np.flatnonzero(parent.free)
-            if not len(free):
-                continue
-            kinds, counts = np.unique(self.heads[free], return_counts=True)
-            # The square root favours kinds with many decisions, without letting them crowd out the others.
-            weights = rates[kinds] * np.sqrt(counts)
-            for kind in rng.choice(kinds, int(rng.geometric(PATIENCE)) + more, p=weights / weights.sum()):
-                again[row, rng.choice(free[self.heads[free] == kind])] = True
-        return again
-
-    def remember(self, children: Sequence[Candidate], parents: Sequence[Candidate], again: Bools) -> None:
-        """Note what was edited, until the children are evaluated."""
-        for child, parent, decisions in zip(children, parents, again, strict=True):
-            self.waiting.setdefault(child.key, (parent.standing, decisions))
-
-    def learn(self, judged: Sequence[Candidate]) -> None:
-        for candidate in judged:
-            known = self.waiting.pop(candidate.key, None)
-            if known is not None:
-                before, decisions = known
-                kinds = np.unique(self.heads[decisions])
-                self.tried[kinds] += 1
-                self.better[kinds] += candidate.standing > before
-
-
-FAMILIES = {
-    "structural": (Head.KEEP, Head.BRANCHING, Head.NEXT, Head.ALLOCATION),
-    "temporal": (Head.PLACE, Head.RETRY, Head.TIMEOUT, Head.TIMING),
-    "resource": (Head.TYPE, Head.SCHEDULING, Head.CONSTRAINT, Head.STAFFING),
-}
-TARGETS = {"structural": 0.6, "temporal": 0.5, "resource": 0.4}
-# Targets: share of distinct designs by family, and of designs that were not proposed before.
-NOVELTY = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Diversity:
-    """By family of decisions: the share of distinct designs, and the mean distance between two of them."""
-
-    distinct: dict[str, float]
-    distance: dict[str, float]
-
-    def met(self) -> bool:
-        return all(self.distinct[family] >= target for family, target in TARGETS.items())
-
-
-def diversity_of(problem: DesignProblem, choices: Ints) -> Diversity:
-    """The diversity of plans [plans, slots]."""
-    distinct, distance = {}, {}
-    for family, heads in FAMILIES.items():
-        mine = choices[:, np.isin(problem.heads, heads)]
-        distinct[family] = len({row.tobytes() for row in np.ascontiguousarray(mine)}) / len(mine)
-        distance[family] = _mean_distance(mine)
-    return Diversity(distinct, distance)
-
-
-def _mean_distance(rows: Ints) -> float:
-    count, slots = rows.shape
-    if count < 2 or not slots:
-        return 0.0
-    same = np.zeros((count, count))
-    for column in rows.T:
-        same += column[:, None] == column
-    return float(1 - (same.sum() - count * slots) / (count * (count - 1) * slots))
+    With "zscore": for each of the four parts of the score, how many standard deviations it is above the mean of these
+    candidates, weighted. Those that break a rule stay below all others.
+    """
+    absolute = np.array([candidate.standing for candidate in candidates])
+    legal = [one.score for one in candidates if one.score is not None and not one.score.broken]
+    if normalization != "zscore" or not legal:
+        return absolute
+    kept = np.array([one.score is not None and not one.score.broken for one in candidates])
+    found = np.empty(len(candidates))
+    found[kept] = [one.total for one in standardised(legal)]
+    # The standing of a design that breaks a rule is below 0.
+    found[~kept] = found[kept].min() + absolute[~kept]
+    return found
 
 
 # Candidates from memory follow their preference with this probability, otherwise the policy.
 GUIDED = 0.9
-# The share of later generations that is sampled from scratch instead of edited.
-FRESH = 0.05
 # The first samples of a generation, drawn without exploration unless nothing new came up.
 SMALL = 8
 # Heuristic candidates of the first generation, and of later ones while heuristics beat samples.
 RULED, RULED_LATER = 5, 2
 # How many of the best designs are also tried with everything in parallel that may be.
 TWINS = 3
-# The share of edits that are decided uniformly at random.
-CHANCE = 0.3
+# How often further edits are made for families that lack diversity.
+ROUNDS = 3
 # The temperature of the policy in edits; it is 1 in samples.
 WARMTH = 2.0
 
@@ -200,12 +149,20 @@ class DesignDraft:
     candidates: tuple[Candidate, ...]
     # [candidates, slots]: log-probabilities under the sampled mixture; only where the policy sampled everything.
     logp: Floats | None = None
+    # [candidates]: the share of random decisions in that mixture.
+    epsilon: Floats | None = None
 
 
 class Generations:
     """Proposes candidates for one set of requirements and keeps the best; the caller evaluates them.
 
     Candidates of one origin are made in lockstep, as one batch: each decision is taken for all of them at once.
+
+    Args:
+      record: keep what was seen at each decision, for learning and for memory.
+      learning: whether the policy learns from samples, of which there are then more.
+      normalization: how candidates are compared, see `standings`.
+      source: where candidates are made.
     """
 
     def __init__(
@@ -215,9 +172,14 @@ class Generations:
         settings: GenerationSettings | None = None,
         seed: int = 0,
         record: bool = False,
+        learning: bool = False,
+        normalization: str = "reference",
+        source: LocalCandidates | None = None,
     ) -> None:
         self.prepared, self.settings, self.record = prepared, settings or GenerationSettings(), record
-        self.policy = policy
+        self.policy, self.normalization, self.learning = policy, normalization, learning
+        self.source = source or LocalCandidates(prepared)
+        self.fresh = self.settings.learning_share if learning else self.settings.sampled_share
         self._view: PolicyView | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
@@ -231,7 +193,10 @@ class Generations:
         self.proposed: set[int] = set()
         # The score of every evaluated design, by its key.
         self.scores: dict[int, DesignScore] = {}
-        self.edits = EditStatistics(prepared.problem)
+        self.edits = EditStatistics(prepared.problem, self.settings)
+        self.control = DiversityControl(self.settings)
+        # What tells designs apart, by key.
+        self.signs: dict[int, Signature] = {}
         # Everything made for the newest generation, including designs that had been proposed before.
         self.drafts: list[DesignDraft] = []
 
@@ -247,28 +212,66 @@ class Generations:
             if len(found) >= wanted:
                 break
             left = wanted - len(found)
-            if self.parents:
-                found += self._new(self._later(left, attempt))
-            else:
-                ruled = self._ruled(self.heuristics, min(RULED, left - 1)) if attempt == 0 else []
-                found += self._new(self._sampled(left - len(ruled), attempt) + ruled)
+            found += self._new(self._later(left, attempt) if self.parents else self._first(left, attempt))
+        return self._varied(found)
+
+    def _varied(self, found: list[Candidate]) -> list[Candidate]:
+        # Where a family falls short of its target, further edits compete with those found for their places. What the
+        # policy learns from stays: choosing among samples would bias it.
+        chosen_among = ("edit",) if self.learning else ("edit", "sample")
+        wanted = {family: math.ceil(target * len(found)) for family, target in self.control.targets.items()}
+        for attempt in range(ROUNDS):
+            distinct = {family: len({self._sign(one)[family] for one in found}) for family in FAMILIES}
+            short = {family: count - distinct[family] for family, count in wanted.items() if count > distinct[family]}
+            fixed = [one for one in found if one.origin not in chosen_among]
+            if not short or len(fixed) == len(found):
+                break
+            pool = [one for one in found if one.origin in chosen_among]
+            for family, count in short.items():
+                pressure = {**dict.fromkeys(FAMILIES, 0.0), family: 2.0 + attempt}
+                pool += self._new(self._edited(3 * count + 2, 0, self.parents or found, pressure))
+            signs = [self._sign(one) for one in pool]
+            picked = most_distinct([self._sign(one) for one in fixed], signs, len(found) - len(fixed), wanted)
+            self.proposed -= {one.key for number, one in enumerate(pool) if number not in picked}
+            found = [*fixed, *(pool[number] for number in picked)]
         return found
+
+    def _sign(self, candidate: Candidate) -> Signature:
+        known = self.signs.get(candidate.key)
+        if known is None:
+            known = self.signs[candidate.key] = signature(candidate.design, self.prepared.problem)
+        return known
 
     def recall(self, preferences: Sequence[Preference]) -> list[Candidate]:
         """One candidate for each preference, which takes most of the decisions; the policy takes the rest."""
-        chooser = PolicyChooser(self.view, self.rng, GUIDED, guide=Preferences(preferences))
-        return self._made(construct(self.prepared.problem, chooser, len(preferences), self.record), "memory")
+        request = self._request(np.full(len(preferences), GUIDED), preferences=tuple(preferences))
+        return self._kept(self.source.make(self.view, request), "memory")
 
     def follow(self, choices: Ints, unit_order: Ints, widest: Bools) -> list[Candidate]:
         """Plans of earlier calls again; the policy decides what is no longer legal."""
         parents = Parents(choices, unit_order, np.zeros(choices.shape, np.bool_))
-        retake = Retake(self.prepared.problem, parents, PolicyChooser(self.view, self.rng))
-        return self._made(construct(self.prepared.problem, retake, len(choices), self.record, widest), "memory")
+        request = self._request(np.zeros(len(choices)), parents=parents, widest=widest)
+        return self._kept(self.source.make(self.view, request), "memory")
 
-    def _made(self, plans: Plans, origin: Origin) -> list[Candidate]:
+    def _request(
+        self, epsilon: Floats, greedy: Bools | None = None, widest: Bools | None = None, **rest: object
+    ) -> PlanRequest:
+        count, slots = len(epsilon), len(self.prepared.problem.slots)
+        never = np.zeros(count, np.bool_)
+        return PlanRequest(
+            points=self.rng.random((count, slots)),
+            epsilon=epsilon,
+            greedy=never if greedy is None else greedy,
+            widest=never if widest is None else widest,
+            record=self.record,
+            **rest,  # type: ignore[arg-type]
+        )
+
+    def _kept(self, made: MadePlans, origin: Origin) -> list[Candidate]:
         # Candidates not sampled from the policy: they have no log-probability and stay out of the gradient.
-        found = self._candidates(plans, [origin] * len(plans), np.zeros(len(plans)))
-        self._keep(DesignDraft(plans, tuple(found)))
+        count = len(made.plans)
+        found = self._candidates(made.plans, made.designs, [origin] * count, np.zeros(count))
+        self._keep(DesignDraft(made.plans, tuple(found)))
         return found
 
     def _keep(self, draft: DesignDraft) -> None:
@@ -286,18 +289,28 @@ class Generations:
     def absorb(self, judged: Sequence[Candidate]) -> None:
         """Learn from an evaluated generation: its elites and the winners of tournaments become the next parents."""
         self.number += 1
-        self.edits.learn(judged)
         for candidate in judged:
+            self.edits.learn(candidate.key, candidate.standing)
             if candidate.origin == "rule":
                 self.heuristics.learn(self.ruled[candidate.key], candidate.standing)
             elif candidate.origin in ("likeliest", "sample"):
                 self.drawn = max(self.drawn, candidate.standing)
         self.scores |= {candidate.key: candidate.score for candidate in judged if candidate.score is not None}
         everyone = [*self.parents, *judged]
-        totals = np.array([candidate.standing for candidate in everyone])
+        totals = standings(everyone, self.normalization)
         kept = elites(totals, max(1, round(self.settings.elite_percentage * self.settings.batch_size)))
         chosen = tournament(totals, self.settings.batch_size // 4, self.settings.tournament_size, self.rng)
-        self.parents = [everyone[number] for number in dict.fromkeys([*kept, *chosen])]
+        # However candidates are compared, the one with the best score is never lost.
+        first = max(range(len(everyone)), key=lambda number: everyone[number].standing)
+        self.parents = [everyone[number] for number in dict.fromkeys([first, *kept, *chosen])]
+
+    def react(self, judged: Sequence[Candidate]) -> tuple[Diversity, float]:
+        """The diversity and the novelty of an evaluated generation; where they fall short, the next explores more."""
+        choices, free = (np.stack([getattr(one, name) for one in judged]) for name in ("choices", "free"))
+        found = diversity_of(self.prepared.problem, [self._sign(one) for one in judged], choices, free)
+        novelty = len(judged) / max(sum(len(draft.candidates) for draft in self.drafts), 1)
+        self.control.react(found, novelty)
+        return found, novelty
 
     @property
     def view(self) -> PolicyView:
@@ -314,9 +327,9 @@ class Generations:
         # Candidates of the next heuristics that lead to new designs, at most that many.
         problem, found = self.prepared.problem, list[Candidate]()
         while len(found) < most and (rules := queue.next(most - len(found))):
-            for candidate, rule in zip(
-                self._made(heuristic_plans(problem, rules, self.record), "rule"), rules, strict=True
-            ):
+            plans = heuristic_plans(problem, rules, self.record)
+            made = MadePlans(plans, self.prepared.drafter(plans), np.zeros(plans.choices.shape))
+            for candidate, rule in zip(self._kept(made, "rule"), rules, strict=True):
                 if candidate.key in self.scores:
                     queue.learn(rule, replace(candidate, score=self.scores[candidate.key]).standing)
                 elif candidate.key not in self.proposed and candidate.key not in self.ruled:
@@ -324,23 +337,39 @@ class Generations:
                     found.append(candidate)
         return found
 
+    def _first(self, count: int, attempt: int) -> list[Candidate]:
+        ruled = self._ruled(self.heuristics, min(RULED, count - 1)) if attempt == 0 else []
+        count -= len(ruled)
+        if self.settings.action_sampler == "learned":
+            return self._sampled(count, attempt) + ruled
+        likeliest = self._drawn(np.zeros(1), np.ones(1, np.bool_)) if attempt == 0 else []
+        return likeliest + self._edited(count - len(likeliest), attempt, [self._default()]) + ruled
+
+    def _default(self) -> Candidate:
+        # One activity after the other as listed, each by the first of its pools, with the fewest servers that keep up.
+        problem = self.prepared.problem
+        keys, units = np.zeros(genes_of(problem)), len(problem.units)
+        keys[problem.rounds : problem.rounds + units] = by_rank(-np.arange(units, dtype=np.float64))
+        plans = plans_of(problem, keys[None])
+        return self._candidates(plans, self.prepared.drafter(plans), ["start"], np.zeros(1))[0]
+
     def _sampled(self, count: int, attempt: int) -> list[Candidate]:
         # The likeliest design, a few plain samples, and samples with exploration; more of it with every attempt.
         greedy = np.zeros(count, np.bool_)
         greedy[0] = attempt == 0
         epsilon = self._epsilon(count) + 0.2 * attempt
-        epsilon[:SMALL] *= attempt > 0
-        return self._drawn(count, np.minimum(epsilon, 1.0), greedy)
+        epsilon[: min(SMALL, count - self._exploring(count))] *= attempt > 0
+        return self._drawn(np.minimum(epsilon, 1.0), greedy)
 
     def _later(self, count: int, attempt: int) -> list[Candidate]:
-        # Edits of parents, higher ranks more often, and a few fresh samples.
+        # Edits of parents, higher ranks more often, and fresh samples.
         ruled = attempt == 0 and self.heuristics.total >= self.drawn
         found = self._ruled(self.heuristics, min(RULED_LATER, count - 1)) if ruled else []
         found += self._twins(min(TWINS, count - 1 - len(found))) if attempt == 0 else []
         count -= len(found)
-        fresh = round(count * FRESH)
-        found += self._drawn(fresh, self._epsilon(fresh), np.zeros(fresh, np.bool_)) if fresh else []
-        return found + self._edited(count - fresh, attempt)
+        fresh = round(count * self.fresh) if attempt == 0 else 0
+        found += self._drawn(self._epsilon(fresh), np.zeros(fresh, np.bool_)) if fresh else []
+        return found + self._edited(count - fresh, attempt, self.parents)
 
     def _twins(self, most: int) -> list[Candidate]:
         # The best designs with everything in parallel that rules and data allow, staff and all else as they are.
@@ -348,60 +377,68 @@ class Generations:
         if not parents:
             return []
         choices, order = (np.stack([getattr(one, name) for one in parents]) for name in ("choices", "unit_order"))
-        retake = Retake(
-            self.prepared.problem,
-            Parents(choices, order, np.zeros(choices.shape, np.bool_)),
-            PolicyChooser(self.view, self.rng),
-        )
+        given = Parents(choices, order, np.zeros(choices.shape, np.bool_))
         widest = np.ones(len(parents), np.bool_)
-        plans = construct(self.prepared.problem, retake, len(parents), self.record, widest)
-        found = self._candidates(plans, ["edit"] * len(parents), retake.logp.sum(1))
-        self._keep(DesignDraft(plans, tuple(found)))
+        made = self.source.make(self.view, self._request(np.zeros(len(parents)), parents=given, widest=widest))
+        found = self._candidates(made.plans, made.designs, ["edit"] * len(parents), made.logp.sum(1))
+        self._keep(DesignDraft(made.plans, tuple(found)))
         return found
 
-    def _epsilon(self, count: int) -> np.ndarray:
-        exploring = round(self.settings.exploration_share * count)
+    def _exploring(self, count: int) -> int:
+        return round(min(self.settings.exploration_share + self.control.exploration, 1.0) * count)
+
+    def _epsilon(self, count: int) -> Floats:
+        # By candidate, the share of random decisions; those that explore come last.
         epsilon = np.full(count, self.settings.epsilon_greedy)
-        epsilon[count - exploring :] = self.settings.exploration_epsilon
+        epsilon[count - self._exploring(count) :] = self.settings.exploration_epsilon
         return epsilon
 
-    def _drawn(self, count: int, epsilon: np.ndarray, greedy: Bools) -> list[Candidate]:
-        chooser = PolicyChooser(self.view, self.rng, epsilon, greedy)
-        plans = construct(self.prepared.problem, chooser, count, self.record)
-        logp = chooser.log_probabilities(plans)
+    def _drawn(self, epsilon: Floats, greedy: Bools) -> list[Candidate]:
+        made = self.source.make(self.view, self._request(epsilon, greedy))
         origins: list[Origin] = ["likeliest" if one else "sample" for one in greedy.tolist()]
-        found = self._candidates(plans, origins, logp.sum(1))
-        self._keep(DesignDraft(plans, tuple(found), logp))
+        found = self._candidates(made.plans, made.designs, origins, made.logp.sum(1))
+        exploring = len(epsilon) - self._exploring(len(epsilon))
+        found = [replace(one, exploring=place >= exploring) for place, one in enumerate(found)]
+        self._keep(DesignDraft(made.plans, tuple(found), made.logp, epsilon))
         return found
 
-    def _edited(self, count: int, attempt: int) -> list[Candidate]:
-        if not count:
+    def _edited(
+        self, count: int, attempt: int, parents: Sequence[Candidate], pressure: Mapping[str, float] | None = None
+    ) -> list[Candidate]:
+        if count <= 0:
             return []
-        ranked = sorted(self.parents, key=lambda candidate: -candidate.standing)
+        ranked = sorted(parents, key=lambda candidate: -candidate.standing)
         weights = 0.7 ** np.arange(len(ranked))  # each rank is chosen 0.7 times as often as the one above
         picked = self.rng.choice(len(ranked), count, p=weights / weights.sum())
         parents = [ranked[number] for number in picked]
-        choices = np.stack([parent.choices for parent in parents])
-        again = self.edits.decisions(parents, self.rng, attempt)
-        epsilon = np.where(self.rng.random(count) < CHANCE, 1.0, self._epsilon(count))
-        retake = Retake(
-            self.prepared.problem,
-            Parents(choices, np.stack([parent.unit_order for parent in parents]), again),
-            PolicyChooser(self.view, self.rng, epsilon, temperature=WARMTH),
-            other=True,
-        )
+        free = np.stack([one.free for one in parents])
+        again = self.edits.decisions(free, pressure or self.control.pressure, self.rng, attempt)
+        choices, order = (np.stack([getattr(one, name) for one in parents]) for name in ("choices", "unit_order"))
+        # Edits that explore decide at random.
+        exploring = np.arange(count) >= count - self._exploring(count)
         problem = self.prepared.problem
         moved = again[:, problem.rounds : problem.staffing].any(1)
-        widest = np.array([parent.widest for parent in parents]) & ~moved
-        plans = construct(problem, retake, count, self.record, widest)
-        found = self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
-        self.edits.remember(found, parents, again)
-        self._keep(DesignDraft(plans, tuple(found)))
+        request = self._request(
+            np.where(exploring, 1.0, self.settings.epsilon_greedy),
+            widest=np.array([parent.widest for parent in parents]) & ~moved,
+            parents=Parents(choices, order, again),
+            other=True,
+            temperature=WARMTH,
+        )
+        made = self.source.make(self.view, request)
+        found = [
+            replace(one, exploring=bool(exploring[row]), actions=self.edits.actions(again[row]))
+            for row, one in enumerate(self._candidates(made.plans, made.designs, ["edit"] * count, made.logp.sum(1)))
+        ]
+        self.edits.remember([one.key for one in found], [parent.standing for parent in parents], again)
+        self._keep(DesignDraft(made.plans, tuple(found)))
         return found
 
-    def _candidates(self, plans: Plans, origins: Sequence[Origin], logp: np.ndarray) -> list[Candidate]:
+    def _candidates(
+        self, plans: Plans, designs: Sequence[Design], origins: Sequence[Origin], logp: np.ndarray
+    ) -> list[Candidate]:
         found = []
-        for row, design in enumerate(self.prepared.drafter(plans)):
+        for row, design in enumerate(designs):
             decided = plans.choices[row], plans.unit_order[row], plans.free[row]
             key = self.keys.setdefault(design, len(self.keys))
             widest = bool(plans.widest[row])

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from groupwise.config import TrainingConfig
 from groupwise.designer.construction import construct
+from groupwise.designer.declaration import CorrectionSettings
 from groupwise.designer.features import NUMBERS, features_of
-from groupwise.designer.generations import Candidate, Generations
+from groupwise.designer.generations import Candidate, DesignDraft, Generations
 from groupwise.designer.memory import Recalls
 from groupwise.designer.plans import Plans
 from groupwise.designer.policy import GraphPolicy
+from groupwise.designer.prediction_correction import LossTerms
 from groupwise.designer.problem import CANDIDATES, FEATURES, Bools, DesignProblem, Floats, Head, Ints, table_order
 from groupwise.designer.results.outcome import GenerationMetrics, PolicyUpdateResult
 from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
@@ -34,6 +36,7 @@ from groupwise.types import End, Failed, Group, Score, ScoredGroup, Task, Trajec
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.scoring import DesignScore
 from groupwise.workflows.scoring.measures import GROUPS
+from groupwise.workflows.scoring.score import standardised
 
 
 def trajectories(
@@ -288,26 +291,34 @@ def some_decisions(problem: DesignProblem, rng: np.random.Generator, most: int =
 
 
 class DesignReward:
-    """The score of a design. All designs of a group are simulated with the task's seed."""
+    """The score of a design, less what self-correction takes off. All designs of a group share the task's seed."""
 
-    def __init__(self, library: RequirementsLibrary) -> None:
-        self.library = library
+    def __init__(self, library: RequirementsLibrary, correction: CorrectionSettings | None = None) -> None:
+        self.library, self.correction = library, correction or CorrectionSettings()
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         prepared, scores = self.library(task.id), []
+        terms = loss_terms(prepared, self.correction, task.seed)
         for member in group:
             found = score_design(prepared, member.meta["design"], task.seed)
             parts = {str(name): share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
             flags = tuple(violation.rule for violation in found.broken)
-            scores.append(Score(found.total, {} if found.broken else parts, flags))
+            total = found.total - terms.penalty(member.meta["design"], found)
+            scores.append(Score(total, {} if found.broken else parts, flags))
         return scores
+
+
+def loss_terms(prepared: PreparedRequirements, settings: CorrectionSettings, seed: int) -> LossTerms:
+    requirements = prepared.problem.requirements
+    return LossTerms(requirements, settings.performance_loss_coef, settings.structural_loss_coef, seed % 2**31)
 
 
 # Updates within a call are small and cautious; a training run has the defaults of `declaration`.
 SETTINGS: Mapping[str, Any] = {
     "product": "designer", "estimator": "outcome", "advantage_scale": "group_std", "loss_type": "dapo",
     "learning_rate": 3e-4, "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "tasks_per_step": 1,
-    "per_device_train_batch_size": 64, "gradient_accumulation_steps": 1, "num_epochs": 1, "entropy_coef": 0.0,
+    "per_device_train_batch_size": 64, "gradient_accumulation_steps": 1, "num_epochs": 1, "entropy_coef": 0.001,
+    "performance_loss_coef": 0.1, "structural_loss_coef": 0.01,
 }  # fmt: skip
 
 
@@ -329,10 +340,10 @@ class Improvement:
             collate=self._collate,
         )
 
-    def begin(self, generations: Generations) -> LearningPolicy:
+    def begin(self, generations: Generations, seed: int = 0) -> LearningPolicy:
         problem = generations.prepared.problem
         self.collation = Collation(lambda _: problem)
-        return LearningPolicy(self, generations)
+        return LearningPolicy(self, generations, loss_terms(generations.prepared, self.cfg.correction, seed))
 
     def learn(self, group: ScoredGroup) -> dict[str, Any]:
         batch = self.source.compare(StepGroups((group,), (), 1))
@@ -349,13 +360,21 @@ class Improvement:
 class LearningPolicy:
     """Updates the policy during one call."""
 
-    def __init__(self, improvement: Improvement, generations: Generations) -> None:
-        self.improvement, self.generations = improvement, generations
+    def __init__(self, improvement: Improvement, generations: Generations, terms: LossTerms) -> None:
+        self.improvement, self.generations, self.terms = improvement, generations, terms
+
+    def measure(self, metrics: GenerationMetrics) -> None:
+        """Compute the losses of the samples that `update` will learn from, which may simulate them."""
+        for candidate, score in self._samples(metrics)[1].values():
+            self.terms.of(candidate.design, score)
 
     def update(self, candidates: Sequence[Candidate], metrics: GenerationMetrics) -> PolicyUpdateResult:
         """One GRPO update from the newest generation, whose results are in `metrics`."""
         before = time.perf_counter()
         group = self.group(metrics)
+        known = self.terms.known
+        losses = [known[one.meta["design"]] for one in group.group.members] if group is not None else []
+        spent, self.terms.seconds = self.terms.seconds, 0.0
         seen = self.improvement.learn(group) if group is not None else {}
         return PolicyUpdateResult(
             attempts=len(group.scores) if group is not None else 0,
@@ -366,6 +385,10 @@ class LearningPolicy:
             gradient_norm=float(seen.get("optim/grad_norm", 0.0)),
             version=self.improvement.policy.version,
             seconds=time.perf_counter() - before,
+            losses=(float(np.mean([one for one, _ in losses])), float(np.mean([one for _, one in losses])))
+            if losses
+            else (0.0, 0.0),
+            simulation=spent,
         )
 
     def group(self, metrics: GenerationMetrics) -> ScoredGroup | None:
@@ -373,19 +396,34 @@ class LearningPolicy:
 
         Later attempts only replace duplicates: how many they make depends on what was sampled, which would bias them.
         """
-        draft = next((draft for draft in self.generations.drafts if draft.logp is not None), None)
-        if draft is None or draft.logp is None:
+        draft, samples = self._samples(metrics)
+        if draft is None or draft.logp is None or not samples:
             return None
-        known = {**self.generations.scores, **{one.candidate.key: one.score for one in metrics.results}}
-        drawn = [one.origin == "sample" and one.key in known for one in draft.candidates]
-        rows = [n for n, counts in enumerate(drawn) if counts]
         self.improvement.groups += 1
         task = Task(f"call/{self.improvement.groups}")
         designs = [candidate.design for candidate in draft.candidates]
         version = self.generations.view.version
         everyone = trajectories(draft.plans, designs, draft.logp, task_id=task.id, group_id=task.id, version=version)
-        totals = tuple(Score(known[draft.candidates[n].key].total) for n in rows)
-        return ScoredGroup(Group(task.id, task, tuple(everyone[n] for n in rows)), totals)
+        scores = [score for _, score in samples.values()]
+        # With z-scores, samples are compared with the other samples of their generation.
+        compared = standardised(scores) if self.generations.normalization == "zscore" else scores
+        totals = tuple(
+            Score(one.total - self.terms.penalty(candidate.design, score))
+            for (candidate, score), one in zip(samples.values(), compared, strict=True)
+        )
+        return ScoredGroup(Group(task.id, task, tuple(everyone[row] for row in samples)), totals)
+
+    def _samples(
+        self, metrics: GenerationMetrics
+    ) -> tuple[DesignDraft | None, dict[int, tuple[Candidate, DesignScore]]]:
+        # The first batch of samples, and by row those of them that have a score.
+        draft = next((draft for draft in self.generations.drafts if draft.logp is not None), None)
+        known = {**self.generations.scores, **{one.candidate.key: one.score for one in metrics.results}}
+        return draft, {
+            row: (one, known[one.key])
+            for row, one in enumerate(draft.candidates if draft is not None else ())
+            if one.origin == "sample" and one.key in known
+        }
 
 
 def likeliest(policy: GraphPolicy, prepared: PreparedRequirements, seed: int = 0) -> tuple[Design, DesignScore]:

@@ -23,23 +23,27 @@ import numpy as np
 from groupwise.config.sections import ScoringSettings, TrainingSettings
 from groupwise.designer import prediction_correction as correction
 from groupwise.designer.baseline import baseline_of
+from groupwise.designer.candidate_workers import CandidateWorker, LocalCandidates, SharedCandidates
 from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.familiarity import search_settings
 from groupwise.designer.finalists import choose_finalists, objectives
-from groupwise.designer.generations import Candidate, Generations, diversity_of, pareto_front
+from groupwise.designer.generations import Candidate, Generations, pareto_front
 from groupwise.designer.learning import Improvement, LearningPolicy
 from groupwise.designer.memory import Recollection
 from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.problem import DesignProblem
+from groupwise.designer.problem import DesignProblem, insist_designable
 from groupwise.designer.results.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
 from groupwise.designer.tasks import PreparedRequirements, score_design
 from groupwise.errors import ConfigError
 from groupwise.memory import MemorySystem
+from groupwise.workers import Workers
 from groupwise.workflows.feasibility import contradictions, insist_feasible
 from groupwise.workflows.requirements import Requirements, Weights
 
 # Evaluations: more are allowed while no design is legal and better than the one to start from.
 BUDGETS = (64, 128, 256, 512)
+# A rise of the score for which doubling the evaluations is worth while.
+WORTHWHILE = 0.003
 STOPPING = TrainingSettings(early_stopping=True)
 
 
@@ -50,7 +54,8 @@ class Designer:
       policy: takes the decisions; with `learn` it is improved in place.
       memory: what earlier calls stored, from `open_memory`; without it nothing is recalled or stored.
       settings: how candidates are made and selected, or a function that chooses this for a problem.
-      scoring: weights of the score, if they are not those of the requirements.
+      scoring: weights of the score, if they are not those of the requirements; with `normalization="zscore"`,
+        candidates of a generation are compared by z-scores. Scores are reported on the fixed scales all the same.
       stopping: `early_stopping`, its patience in generations and its threshold.
       learn: whether the policy learns from every generation.
       learning: settings of the learner under their flat names, such as learning_rate.
@@ -70,6 +75,8 @@ class Designer:
     ) -> None:
         self.policy, self.memory, self.settings, self.stopping, self.seed = policy, memory, settings, stopping, seed
         self.weights = _weights(scoring)
+        self.normalization = scoring.normalization if scoring is not None else "reference"
+        self.workers: Workers | None = None
         self.improvement = Improvement(policy, seed=seed, **learning) if learn else None
 
     def design(
@@ -100,7 +107,18 @@ class Designer:
         """
         return DesignSession(self, requirements, folder)
 
+    def candidates(self, prepared: PreparedRequirements, workers: int) -> LocalCandidates:
+        """Where candidates are made and evaluated: here, or in worker processes, which start with the first of them."""
+        if workers == 1:
+            return LocalCandidates(prepared)
+        if self.workers is None:
+            self.workers = Workers(CandidateWorker, workers)
+        return SharedCandidates(prepared, self.weights, self.workers, workers)
+
     def close(self) -> None:
+        if self.workers is not None:
+            self.workers.close()
+            self.workers = None
         if self.improvement is not None:
             self.improvement.close()
 
@@ -132,17 +150,25 @@ class DesignSession:
             insist_feasible(requirements)
             self.requirements = self._corrected(requirements)
             self.prepared = PreparedRequirements.of(self.requirements, designer.weights)
+            insist_designable(self.prepared.problem)
             chosen = designer.settings
             self.settings = chosen if isinstance(chosen, GenerationSettings) else chosen(self.prepared.problem)
-            record = designer.improvement is not None or designer.memory is not None
-            self.generations = Generations(designer.policy, self.prepared, self.settings, designer.seed, record)
+            learning = designer.improvement is not None
+            source = designer.candidates(self.prepared, self.settings.workers)
+            self.generations = Generations(
+                designer.policy, self.prepared, self.settings, designer.seed,
+                record=learning or designer.memory is not None, learning=learning,
+                normalization=designer.normalization, source=source,
+            )  # fmt: skip
             memory = designer.memory
             self.memory = Recollection(memory, self.prepared.problem, designer.seed) if memory is not None else None
-            self.evaluator = CandidateEvaluator(self.prepared, designer.seed)
+            self.evaluator = CandidateEvaluator(source, designer.seed)
             self.start = baseline_of(self.prepared, folder)
             self.notes += self.start.notes
             learns = designer.improvement
-            self.policy: LearningPolicy | None = learns.begin(self.generations) if learns is not None else None
+            self.policy: LearningPolicy | None = (
+                learns.begin(self.generations, designer.seed) if learns is not None else None
+            )
 
     def search(self, evaluations: int | None = None, generations: int | None = None) -> Iterator[GenerationMetrics]:
         """Generation after generation, with so many evaluations, or with more and more until the start is beaten."""
@@ -154,12 +180,18 @@ class DesignSession:
         if evaluations is not None:
             yield from self.run(evaluations, generations)
             return
-        before = score_design(self.prepared, self.start.design, self.designer.seed)
+        before = score_design(self.prepared, self.start.design, self.designer.seed).total
+        reached = 0.0
         for budget in BUDGETS:
             yield from self.run(budget)
             best = self.generations.best.score
-            if best is not None and not best.broken and best.total > before.total:
+            if best is None or best.broken:
+                continue
+            # Formulas are quick, so the search goes on as long as it pays.
+            quick = best.performance is not None and best.performance.tier == "analytic"
+            if best.total > before and (not quick or best.total < reached + WORTHWHILE):
                 return
+            reached = best.total
 
     def run(self, evaluations: int, generations: int | None = None) -> Iterator[GenerationMetrics]:
         """The search loop: one generation after another, until a limit is reached or nothing new can be proposed."""
@@ -179,8 +211,10 @@ class DesignSession:
         if not candidates:
             return metrics
         with self._stage("evaluation"):
-            for candidate in candidates:
-                metrics.record(self.evaluator.evaluate(candidate))
+            for result in self.evaluator.evaluate_all(candidates):
+                metrics.record(result)
+            if self.policy is not None:
+                self.policy.measure(metrics)
         if self.policy is not None:
             with self._stage("policy update"):
                 metrics.record(self.policy.update(candidates, metrics))
@@ -282,18 +316,22 @@ class DesignSession:
 
     def _summary(self, metrics: GenerationMetrics, judged: Sequence[Candidate]) -> Generation:
         sampled = [candidate.logp for candidate in judged if candidate.origin == "sample"]
-        made = sum(len(draft.candidates) for draft in self.generations.drafts)
+        diversity, novelty = self.generations.react(judged)
+        control = self.generations.control
         return Generation(
             number=len(self.history),
             judged=len(judged),
             best=self.generations.best.total,
             mean=metrics.mean,
             origins=dict(metrics.origins),
-            diversity=diversity_of(self.prepared.problem, np.stack([candidate.choices for candidate in judged])),
-            novelty=len(judged) / max(made, 1),
+            diversity=diversity,
+            novelty=novelty,
             # −mean log p of samples estimates the entropy of the policy over whole designs, in nats.
             entropy=-float(np.mean(sampled)) if sampled else 0.0,
             policy_loss=metrics.policy_loss,
+            modes=dict(metrics.modes),
+            actions=dict(metrics.actions),
+            met={**diversity.met(control.targets), "novelty": novelty >= control.novelty},
         )
 
     @contextmanager
@@ -308,12 +346,6 @@ class DesignSession:
 def _weights(scoring: ScoringSettings | None) -> Weights | None:
     if scoring is None:
         return None
-    if scoring.normalization != "reference":
-        raise ConfigError(
-            f"scoring.normalization = {scoring.normalization!r} compares designs of one batch, not across generations",
-            hint='Set scoring.normalization = "reference".',
-            field="scoring.normalization",
-        )
     return Weights(
         performance=scoring.performance_weight,
         structure=scoring.structural_weight,

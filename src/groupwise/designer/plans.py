@@ -114,9 +114,9 @@ class Ordering:
         self.total = np.maximum(self.plans.active.sum(1), 1)
         first = np.array([acts[0] for acts in self.problem.units])
         self.pool = self.plans.pool[:, first]
-        # Work that must follow each unit, as a share of the most there is.
-        after = before.astype(np.float64) @ (self.time.mean(0))
-        self.tail = after / max(float(after.max()), 1e-12)
+        # [plans, units]: work that must follow each unit, as a share of the most there is in the plan.
+        after = self.time @ before.T.astype(np.float64)
+        self.tail = after / np.maximum(after.max(1, keepdims=True), 1e-12)
         self.followers = before.sum(1) / max(units, 1)
 
     def run(self) -> None:

@@ -7,13 +7,17 @@ production. Three losses summarise the comparison:
     structural    c / (c + 20) for control-flow complexity c: one half at 20
     exploration   minus the entropy of the policy over whole designs, in nats
 
+While the policy learns, they are terms of its objective (`LossTerms`): the first two lower the reward of a design, each
+with its coefficient, and the third is the learner's entropy bonus, with loss.entropy_coef.
+
 A measurement is stored as a `Correction`: factors for durations and costs that apply to all requirements with the same
 activities and pools. The next prediction, and the next design, use it.
 """
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +30,7 @@ from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.event_logs import read_events
 from groupwise.workflows.process_mining import estimate
 from groupwise.workflows.requirements import RequiredActivity, Requirements
+from groupwise.workflows.scoring import DesignScore
 from groupwise.workflows.scoring.design_metrics import anatomy
 
 # Factors outside this range are taken to be errors of measurement.
@@ -39,6 +44,10 @@ HALF = 20.0
 # Factors closer to 1 than this are not mentioned.
 NOTICED = 0.005
 CASES = 2_000
+# Simulated cases where a design is learned from: enough to see that formulas are off by a tenth.
+FEW = 200
+# The largest performance loss of one design: beyond that, a prediction is simply wrong.
+WORST = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +172,45 @@ class MeasuredPerformance:
                 raise ConfigError(f"the measured {name} is {value}; it must be positive and finite")
 
 
+class LossTerms:
+    """The losses of single designs for one set of requirements, and what they cost in reward while a policy learns.
+
+    The objective is E[score − coefficients · losses] over designs of the policy, so that its gradient is that of the
+    policy's loss with each of these rewards. A design is simulated once, with the same seed as all others.
+    """
+
+    def __init__(self, requirements: Requirements, performance: float, structural: float, seed: int = 0) -> None:
+        self.requirements, self.seed = requirements, seed
+        self.performance, self.structural = performance, structural
+        self.known: dict[Design, tuple[float, float]] = {}
+        # Seconds spent on simulations.
+        self.seconds = 0.0
+
+    def of(self, design: Design, score: DesignScore) -> tuple[float, float]:
+        """The performance and the structural loss; one whose coefficient is 0 is not computed."""
+        found = self.known.get(design)
+        if found is None:
+            found = self.known[design] = (self._performance(design, score), self._structural(design))
+        return found
+
+    def penalty(self, design: Design, score: DesignScore) -> float:
+        performance, structural = self.of(design, score)
+        return self.performance * performance + self.structural * structural
+
+    def _performance(self, design: Design, score: DesignScore) -> float:
+        # Only formulas mispredict; what breaks a rule has no performance to speak of.
+        predicted = score.performance
+        if not self.performance or predicted is None or predicted.tier != "analytic" or score.broken:
+            return 0.0
+        before = time.perf_counter()
+        achieved = evaluate(design, self.requirements, "simulation", seed=self.seed, cases=FEW)
+        self.seconds += time.perf_counter() - before
+        return min(squared_error(_mistakes(predicted, achieved.cycle_time, achieved.cost)), WORST)
+
+    def _structural(self, design: Design) -> float:
+        return complexity_loss(design) if self.structural else 0.0
+
+
 def predict(design: Design, requirements: Requirements, correction: Correction | None = None) -> Performance:
     known = correction or Correction()
     found = evaluate(design, known.applied(requirements), cases=CASES)
@@ -258,9 +306,17 @@ def _mistakes(predicted: Performance, cycle_time: float | None, cost: float | No
 
 
 def _losses(design: Design, mistakes: tuple[Mistake, ...], entropy: float) -> Losses:
+    return Losses(squared_error(mistakes), complexity_loss(design), 0.0 - entropy)
+
+
+def squared_error(mistakes: Sequence[Mistake]) -> float:
     errors = [mistake.error**2 for mistake in mistakes if math.isfinite(mistake.error)]
+    return sum(errors) / len(errors) if errors else 0.0
+
+
+def complexity_loss(design: Design) -> float:
     complexity = anatomy(design).metrics.control_flow
-    return Losses(sum(errors) / len(errors) if errors else 0.0, complexity / (complexity + HALF), 0.0 - entropy)
+    return complexity / (complexity + HALF)
 
 
 def family_of(requirements: Requirements) -> str:

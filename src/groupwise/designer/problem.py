@@ -14,6 +14,7 @@ import numpy.typing as npt
 from groupwise.designer.structure.duties import DutyRoster
 from groupwise.designer.structure.items import without_rings
 from groupwise.designer.structure.layout import LayoutBuilder, RegionLayout, Unit
+from groupwise.errors import ConfigError
 from groupwise.workflows.case_flow import CaseFlow, order_of
 from groupwise.workflows.duties import hours, is_human, members
 from groupwise.workflows.lower_bounds import best_cycle_time
@@ -215,6 +216,7 @@ class DesignProblem:
         whole = {n for n, options in enumerate(groups) if self.excludes[np.ix_(list(options), list(options))].any()}
         work = (self.mean * self.share).tolist()
         layout = LayoutBuilder(self.requirements, [list(options) for options in groups], whole, work).build()
+        self.limits = tuple(dict.fromkeys(layout.limits))
         self._number_units(layout, groups, whole)
         self.units = [unit.activities for unit in self.parts]
         forked = {option for options in groups for option in options}
@@ -404,3 +406,10 @@ def table_order(problem: DesignProblem) -> tuple[Ints, Ints]:
     """The slots with at most CANDIDATES candidates, and those that choose the next unit among all."""
     turns = problem.heads == Head.NEXT
     return np.flatnonzero(~turns), np.flatnonzero(turns)
+
+
+def insist_designable(problem: DesignProblem) -> None:
+    """Refuse requirements that no tree of blocks can meet."""
+    if problem.limits:
+        hint = "State the requirements differently, or draw the process in another tool and use `groupwise check`."
+        raise ConfigError(f"{problem.requirements.name} cannot be designed: {problem.limits[0]}", hint=hint)

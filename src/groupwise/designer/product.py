@@ -71,11 +71,22 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
         # Ten million tasks for each seed, so that runs with different seeds never share one.
         tasks=NumberedTasks(lambda number: library.task(cfg.run.seed * 10_000_000 + number)),
         rollout=Drafts(cfg, policy, library, recalls),
-        reward=DesignReward(library),
+        reward=DesignReward(library, cfg.correction),
         collate=Collation(problem_of),
         reference=_frozen(policy) if cfg.policy.use_reference_model else None,
     )
-    return Parts(policy, source, greedy_evaluation(cfg, library))
+    return Parts(policy, source, greedy_evaluation(cfg, library), notes=_notes(cfg, library))
+
+
+def _notes(cfg: TrainingConfig, library: RequirementsLibrary) -> tuple[str, ...]:
+    # What the run does, and which settings of its sections have no part in it.
+    about = f"{len(library.own)} requirements of your own" if library.own else "synthetic requirements"
+    does = f"This run trains the designer's policy on {about}, {cfg.rollout.num_generations} designs for each at a time"
+    idle = "the selection in [generation] (elites, tournaments, edits, diversity, workers) and the weights in [scoring]"
+    memory = "" if cfg.task.options.get("memory") else "; [memory] needs task.options.memory"
+    return (
+        f"{does}. To design with these settings: groupwise design --config. Only there {idle} have an effect{memory}.",
+    )
 
 
 def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:

@@ -12,7 +12,7 @@ The first is as in discriminant analysis, the second as in naive Bayes; a candid
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -111,6 +111,16 @@ class PolicyView:
             self.out = policy.out.detach().numpy()
         self.version = policy.version
 
+    def arrays(self) -> dict[str, Any]:
+        """What another process needs to restore the view for its own copy of the problem."""
+        return {name: value for name, value in vars(self).items() if name != "problem"}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Any], problem: DesignProblem) -> Self:
+        view = cls.__new__(cls)
+        vars(view).update(arrays, problem=problem)
+        return view
+
     def logits(self, question: DecisionBatch) -> Floats:
         """The logits, [plans, decisions, candidates]."""
         problem, head = self.problem, question.head
@@ -131,19 +141,20 @@ Guide: TypeAlias = Callable[[DecisionBatch], Floats]
 class PolicyChooser:
     """Samples from the mixture (1 − ε) · policy + ε · guide, with ε for each plan; the guide is uniform by default.
 
-    Plans marked `greedy` take the likeliest candidate. Log-probabilities are those of the mixture.
+    Plans marked `greedy` take the likeliest candidate. Log-probabilities are those of the mixture. Each decision of a
+    plan has a random number of its own, [plans, slots]: what one plan draws does not depend on the others.
     """
 
     def __init__(
         self,
         view: PolicyView,
-        rng: np.random.Generator,
+        random: np.random.Generator | Floats,
         epsilon: Floats | float = 0.0,
         greedy: Bools | None = None,
         temperature: float = 1.0,
         guide: Guide | None = None,
     ) -> None:
-        self.view, self.rng, self.temperature, self.guide = view, rng, temperature, guide
+        self.view, self.random, self.temperature, self.guide = view, random, temperature, guide
         self.epsilon, self.greedy = epsilon, greedy
         self.logp: dict[int, Floats] = {}
 
@@ -160,8 +171,10 @@ class PolicyChooser:
         epsilon = np.broadcast_to(np.asarray(self.epsilon, np.float64), legal.shape[:1])[:, None, None]
         other = legal / count if self.guide is None else self.guide(question)
         mixed = (1 - epsilon) * softmax(logits) + epsilon * other
+        if isinstance(self.random, np.random.Generator):
+            self.random = self.random.random((len(legal), len(self.view.problem.slots)))
         # Inverse transform sampling; scaling by the sum absorbs rounding.
-        point = self.rng.random((*legal.shape[:2], 1)) * mixed.sum(-1, keepdims=True)
+        point = self.random[:, question.slots, None] * mixed.sum(-1, keepdims=True)
         choice = (mixed.cumsum(-1) > point).argmax(-1)
         if self.greedy is not None:
             choice = np.where(self.greedy[:, None], logits.argmax(-1), choice)

@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from groupwise.training.events import plain
+from groupwise.workflows.evaluation.compile_progress import PROGRESS
 
 RUNS = "runs"
 
@@ -57,20 +59,39 @@ RequirementsFile = Annotated[
 
 
 @contextmanager
-def patiently(quiet: bool, seconds: float = 3.0) -> Iterator[Callable[[], None]]:
-    """Explain a long wait: evaluation is compiled when it is first used on a machine.
+def patiently(quiet: bool, seconds: float = 1.0) -> Iterator[Callable[[], None]]:
+    """Explain a wait while evaluation is compiled, which happens when it is first used on a machine.
 
-    Call what this yields as soon as there is other progress to see.
+    Nothing is said about any other wait. Call what this yields as soon as there is other progress to see.
     """
-    words = "still working: the first evaluation on a machine is compiled, which takes up to a minute"
-    timer = threading.Timer(seconds, print, [words], {"file": sys.stderr, "flush": True})
-    timer.daemon = True
+    over = threading.Event()
+    teller = threading.Thread(target=_tell_of_compiling, args=(over, seconds), daemon=True)
     if not quiet:
-        timer.start()
+        teller.start()
     try:
-        yield timer.cancel
+        yield over.set
     finally:
-        timer.cancel()
+        over.set()
+        if not quiet:
+            teller.join()
+
+
+def _tell_of_compiling(over: threading.Event, seconds: float) -> None:
+    """A line that counts on, where it can be overwritten; otherwise one sentence."""
+    said = False
+    while not over.wait(0.1):
+        lasted = time.monotonic() - PROGRESS.since
+        if not PROGRESS.running or lasted < seconds:
+            continue
+        if sys.stderr.isatty():
+            words = f"compiling the evaluation, once on this machine: {PROGRESS.done} functions, {lasted:.0f} s"
+            print(f"\r{words}", end="", file=sys.stderr, flush=True)
+        elif not said:
+            words = "compiling the evaluation, which happens once on a machine and takes up to a minute"
+            print(words, file=sys.stderr, flush=True)
+        said = True
+    if said and sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)  # back to an empty line
 
 
 def say(*lines: str) -> None:

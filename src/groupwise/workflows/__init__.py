@@ -9,9 +9,10 @@ In the order in which data flows:
     requirements.py    what is asked: activities, rules, pools, demand; process_mining.py finds it in event_logs.py,
                        requirement_errors.py says what is wrong with it
     files/             BPMN, YAWL, PNML, JSON and other formats to a document and back
-    document.py        the graphs of a file; graph.py has their nodes and flows
-    blocks.py          a design as a tree of blocks, sound by construction; block_form.py finds the blocks of a
-                       graph, partial_orders.py the order among the parts of one
+    document.py        the graphs of a file; graph.py has their nodes and flows, titles.py names for their choices
+    blocks.py          a design as a tree of blocks, sound by construction; drawing.py draws it as graphs, with the
+                       ways in which cases end early (endings.py); block_form.py finds the blocks of a graph,
+                       modular_decomposition.py those of an order; partial_orders.py has the basics of orders
     soundness/         can every case finish, and cleanly?
     rules.py           which requirements a design breaks: pair_rules.py (order, exclusion), case_rules.py (outcomes,
                        loops, people), places.py (where activities stand), violations.py (what is reported)

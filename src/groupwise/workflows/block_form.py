@@ -3,18 +3,19 @@
 Regions are folded from the inside out until one block is left: nodes in a row; branches between a split and its join; a
 loop between an xor join and an xor split; a partial order between an and-split and its and-join; and a body beside a
 guard that may cancel it. A task that calls a graph becomes the block of that graph. If nodes are left over, the graph
-has no block form, and `NotBlocks` names them.
+has no block form, and `NotBlocks` names them. Paths on which cases end early are no blocks: they are left out first.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.document import Document, calling_order
-from groupwise.workflows.graph import Graph, Node, Rule
+from groupwise.workflows.endings import without_endings
+from groupwise.workflows.graph import Graph, Node, Rule, only_order
 from groupwise.workflows.partial_orders import reduced
 
 
@@ -157,7 +158,7 @@ def lift(workflow: Document | Graph) -> blocks.Design:
         raise NotBlocks(f"{root.name}: graphs call each other in a cycle: {' → '.join(ring)}")
     called: dict[str, blocks.Block] = {}
     for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
-        called[graph.name] = _folded(graph, called)
+        called[graph.name] = _folded(without_endings(graph), called)
     block = blocks.tidied(called[root.name])
     twice = [name for name, count in Counter(one.name for one in blocks.activities(block)).items() if count > 1]
     if twice:
@@ -167,6 +168,9 @@ def lift(workflow: Document | Graph) -> blocks.Design:
 
 def _folded(graph: Graph, called: Mapping[str, blocks.Block]) -> blocks.Block:
     sketch = _Sketch(graph, called)
+    if only_order(graph):
+        # All of it is one partial order: folding it piece by piece would only take longer.
+        return _ordered(sketch, sketch.content.keys() - {sketch.start, sketch.end})
     # `any` stops at the first rule that folded something, so simple rules are always tried first.
     while any(rule(sketch) for rule in RULES):
         pass
@@ -311,19 +315,22 @@ def _region(sketch: _Sketch, split: str) -> tuple[set[str], str] | None:
     return None
 
 
-def _ordered(sketch: _Sketch, names: set[str]) -> blocks.Block:
+def _ordered(sketch: _Sketch, names: Set[str]) -> blocks.Block:
     parts = [name for name in sketch.content if name in names and not isinstance(sketch.content[name], _Gate)]
     number = {name: place for place, name in enumerate(parts)}
     edges = set()
     # Gates inside only connect parts, so the edges run through them.
     for name in parts:
-        stack = list(sketch.out[name])
+        reached = dict.fromkeys(sketch.out[name])
+        stack = list(reached)
         while stack:
             target = stack.pop()
             if target in number:
                 edges.add((number[name], number[target]))
             elif target in names:
-                stack += sketch.out[target]
+                new = sketch.out[target].keys() - reached.keys()
+                reached.update(dict.fromkeys(new))
+                stack += new
     folded = tuple(block for name in parts if (block := sketch.block(name)) is not None)
     if len(folded) < 2:
         return folded[0] if folded else blocks.Skip()

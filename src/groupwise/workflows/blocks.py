@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.partial_orders import Edges, Module, closure, find_ring, modules
+from groupwise.workflows.modular_decomposition import Module, modules
+from groupwise.workflows.partial_orders import Edges, among, find_ring
 
 Scheduling: TypeAlias = Literal["fifo", "priority", "shortest", "due"]
 SUM_TOLERANCE = 1e-9  # by which the probabilities of a choice may miss 1
@@ -314,8 +315,7 @@ def simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:
         return Skip()
     if len(kept) < len(parts):
         # Leaving a part out must not lose the order between its neighbours.
-        after = closure(len(parts), edges)
-        edges = frozenset((x, y) for x, a in enumerate(kept) for y, b in enumerate(kept) if after[a] >> b & 1)
+        edges = among(kept, len(parts), edges)
     return _block_of(modules(len(kept), edges), [parts[number] for number in kept])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from groupwise.workflows.requirements import Hours, Person, Requirements
+from groupwise.workflows.requirements import Hours, Person, Requirements, merged_hours
 
 # More people than activities are never needed to tell duties apart, so unnamed ones are counted up to this many.
 MOST_UNNAMED = 20
@@ -20,8 +20,8 @@ def members(requirements: Requirements, pool: str) -> dict[str, Person]:
 
 def hours(requirements: Requirements, pool: str, person: Person | None = None) -> float:
     """Hours of the week in which a pool works, or one of its people in it."""
-    own = person.calendar if person is not None and person.calendar else WEEK
-    shared = requirements.pools[pool].calendar or WEEK
+    own = merged_hours(person.calendar) if person is not None and person.calendar else WEEK
+    shared = merged_hours(requirements.pools[pool].calendar) or WEEK
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in own for b in shared)
 
 

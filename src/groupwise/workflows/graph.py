@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from groupwise.workflows.blocks import PLAIN, DesignError, Handling
+from groupwise.workflows.partial_orders import in_order
 from groupwise.xml_reader import Element
 
+OWN = "urn:groupwise:workflow"  # the namespace of what we add to files
 Rule: TypeAlias = Literal["and", "xor", "or"]
 Kind: TypeAlias = Literal["task", "condition", "start", "end"]
 
@@ -57,13 +59,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An arrow. `probability` is set if somebody measured or estimated it; `condition` is copied from the file."""
+    """An arrow. `probability` is set if somebody measured or estimated it; `condition` is copied from the file.
+
+    `name` is what the file calls it: the answer to the question of its gateway.
+    """
 
     source: str
     target: str
     probability: float | None = None
     condition: str = ""
     default: bool = False
+    name: str = ""
     extras: tuple[Element, ...] = ()
 
     @property
@@ -122,3 +128,21 @@ class Graph:
 
     def out_of(self, node: str) -> list[Flow]:
         return list(self._out_of[node])
+
+
+def only_order(graph: Graph) -> bool:
+    """Whether a graph is nothing but an order of tasks: everything happens, once, as soon as all before it is done.
+
+    It has no cycle, every node is between the start and the end, and nothing chooses or cancels.
+    """
+    number = {node.id: place for place, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        into, out = len(graph.into(node.id)), len(graph.out_of(node.id))
+        # Conditions, the start and the end pass on one token, as xor does.
+        joins, splits = (node.join, node.split) if node.kind == "task" else ("xor", "xor")
+        if (into, out) == (0, 0) or node.cancels or (into > 1 and joins != "and") or (out > 1 and splits != "and"):
+            return False
+        if (into == 0) != (node.kind == "start") or (out == 0) != (node.kind == "end"):
+            return False
+    edges = frozenset((number[flow.source], number[flow.target]) for flow in graph.flows)
+    return len(in_order(len(number), edges)) == len(number)

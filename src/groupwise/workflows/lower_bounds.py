@@ -5,8 +5,11 @@ least_work(requirements)         seconds of server time per case
 least_wages(requirements)        money per second for the fewest servers that could keep up
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,23 +42,47 @@ def longest_chain(
     for a, b in edges:
         before.setdefault(b, []).append(a)
     # Per activity, the longest chain up to it that has not waited for an opening yet, and the longest that has.
-    quick: dict[int, tuple[float, list[str]]] = {}
-    waited: dict[int, tuple[float, list[str]]] = {}
+    quick: dict[int, _Chain] = {}
+    waited: dict[int, _Chain] = {}
     for here in in_order(len(names), edges):
         name, earlier = names[here], [a for a in before.get(here, ()) if a in quick]
-        share = reach.share(name)
+        first, share = _longest([quick[a] for a in earlier]), reach.share(name)
         seconds = share * reach.rounds(name) * _attempt(requirements, name)
-        start, chain = max((quick[a] for a in earlier), default=(0.0, []))
-        quick[here] = (start + seconds, [*chain, name])
-        ways = [(start + share * opening_wait(requirements, name), chain), *(waited[a] for a in earlier)]
-        start, chain = max(ways)
-        waited[here] = (start + seconds, [*chain, name])
-    return max(waited.values(), default=(0.0, []))
+        quick[here] = _Chain(first.seconds + seconds, name, first)
+        opened = _Chain(first.seconds + share * opening_wait(requirements, name), first.name, first.before)
+        first = _longest([opened, *(waited[a] for a in earlier)])
+        waited[here] = _Chain(first.seconds + seconds, name, first)
+    found = _longest(list(waited.values()))
+    return found.seconds, found.names()
 
 
-def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, float]) -> float:
-    """The least time that the first round of an activity adds to a case on average."""
-    return CaseReach(requirements, needed, list(order_of(requirements))).share(name) * _attempt(requirements, name)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chain:
+    """A chain of activities, as its last one and the chain before it; the empty chain has no name."""
+
+    seconds: float = 0.0
+    name: str = ""
+    before: _Chain | None = None
+
+    def names(self) -> list[str]:
+        found, here = list[str](), self
+        while here.before is not None:
+            found.append(here.name)
+            here = here.before
+        return found[::-1]
+
+
+def _longest(chains: list[_Chain]) -> _Chain:
+    """The longest chain; of several, the one whose names come last in the alphabet."""
+    most = max((chain.seconds for chain in chains), default=0.0)
+    best = [chain for chain in chains if chain.seconds == most]
+    return max(best, key=_Chain.names) if len(best) > 1 else best[0] if best else _Chain()
+
+
+def shortest_times(requirements: Requirements, needed: Mapping[str, float]) -> dict[str, float]:
+    """The least time that the first round of each activity adds to a case on average."""
+    reach = CaseReach(requirements, needed, list(order_of(requirements)))
+    return {name: reach.share(name) * _attempt(requirements, name) for name in needed}
 
 
 def busy_times(requirements: Requirements, needed: Mapping[str, float]) -> dict[str, float]:
@@ -92,12 +119,15 @@ class CaseReach:
 
     def share(self, name: str) -> float:
         """The share of cases that come to an activity at least once, at least."""
+        if not self.passes:
+            return self.needed[name]
         later, around = self._later(name), self._around(name)
-        return self.needed[name] * math.prod(
-            math.pow(chance, self._repeated(other, around))
+        passed: float = math.prod(
+            chance ** self._repeated(other, around)
             for other, chance in self.passes.items()
             if other not in later and not self.flow.never_both(name, other)
         )
+        return self.needed[name] * passed
 
     def rounds(self, name: str) -> float:
         """How often a case that comes to an activity does it, at least."""
@@ -106,15 +136,15 @@ class CaseReach:
     def _repetitions(self, loop: RequiredLoop, name: str) -> float:
         inside = {*loop.activities, *loop.redo}
         around = [other for other in self.loops if inside <= {*other.activities, *other.redo}]
-        again = loop.again * math.prod(
-            math.pow(chance, self._repeated(other, around)) for other, chance in self.passes.items() if other in inside
+        again: float = loop.again * math.prod(
+            chance ** self._repeated(other, around) for other, chance in self.passes.items() if other in inside
         )
         for outcome in self.flow.requirements.outcomes:
             if outcome.after in inside:
                 ends = sum(branch.probability for branch in outcome.branches.values() if branch.ends)
-                again *= math.pow(max(0.0, 1 - ends), self._repeated(outcome.after, around))
+                again *= max(0.0, 1 - ends) ** self._repeated(outcome.after, around)
         # 1 + again + again² + … up to `most` repetitions; what is between two rounds is there once less.
-        rest = 0.0 if loop.most is None else math.pow(again, loop.most + (name in loop.activities))
+        rest = 0.0 if loop.most is None else again ** (loop.most + (name in loop.activities))
         return (1 - rest) / (1 - again)
 
     def _repeated(self, name: str, around: Sequence[RequiredLoop]) -> float:

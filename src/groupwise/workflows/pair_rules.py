@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.case_flow import data_order
-from groupwise.workflows.partial_orders import closure
+from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.places import ActivityPlace, relation
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.violations import Kind, Violation
@@ -147,16 +147,20 @@ class PairRules:
 
     def _ordered(self, block: blocks.PartialOrder) -> Masks:
         masks = [self._masks(part) for part in block.parts]
-        later = closure(len(masks), block.edges)
+        followers: list[list[int]] = [[] for _ in masks]
+        for earlier, later in block.edges:
+            followers[earlier].append(later)
+        done = [0] * len(masks)  # the activities that the order puts before each part
+        for number in in_order(len(masks), block.edges):
+            for later in followers[number]:
+                done[later] |= done[number] | masks[number][0]
         own = before = apart = 0
-        for number, (there, wants, hates) in enumerate(masks):
-            if there & apart:
-                raise _PairBroken
-            for other, (those, _, _) in enumerate(masks):
-                # What must come first has to be in a part that the order puts before this one.
-                if other != number and wants & those and not later[other] >> number & 1:
-                    raise _PairBroken
+        for there, _, _ in masks:
             own |= there
+        for number, (there, wants, hates) in enumerate(masks):
+            # What must come first has to be in a part that the order puts before this one.
+            if there & apart or wants & own & ~done[number] & ~there:
+                raise _PairBroken
             before |= wants
             apart |= hates
         return own, before, apart

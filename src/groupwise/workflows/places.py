@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.partial_orders import closure
+from groupwise.workflows.partial_orders import Edges, closure
 
 Relation: TypeAlias = Literal["before", "after", "beside", "never both"]
 
@@ -32,11 +33,17 @@ def relation(root: blocks.Block, one: tuple[int, ...], other: tuple[int, ...]) -
             case blocks.Parallel():
                 return "beside"
             case blocks.PartialOrder(parts, edges):
-                later = closure(len(parts), edges)
+                later = _later(len(parts), edges)
                 return "before" if later[a] >> b & 1 else "after" if later[b] >> a & 1 else "beside"
             case _:
                 return "before" if a < b else "after"
     raise AssertionError("two activities at one place")
+
+
+# One order is asked about many pairs; a frozenset remembers its own hash.
+@lru_cache(maxsize=4)
+def _later(count: int, edges: Edges) -> list[int]:
+    return closure(count, edges)
 
 
 def places_of(root: blocks.Block) -> Iterator[ActivityPlace]:

@@ -91,6 +91,17 @@ def _check_hours(calendar: Hours) -> None:
             raise ValueError(f"the shift {shift} ends before it starts{two}")
 
 
+def merged_hours(calendar: Hours) -> Hours:
+    """The hours in order, with shifts that overlap or touch joined."""
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(calendar):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
 class Pool(RequirementPart):
     """People or machines of one kind."""
 
@@ -106,7 +117,7 @@ class Pool(RequirementPart):
     @property
     def open_share(self) -> float:
         """The share of the week in which it works."""
-        return sum(end - start for start, end in self.calendar) / 168 if self.calendar else 1.0
+        return sum(end - start for start, end in merged_hours(self.calendar)) / 168 if self.calendar else 1.0
 
     @model_validator(mode="after")
     def _range(self) -> Self:

@@ -184,9 +184,15 @@ def test_a_shortened_text_keeps_both_ends_and_says_how_much_is_missing() -> None
     assert shorten("brief", 3) == "brief", "a mark would be longer"
 
 
-@given(st.text("ab ", max_size=150), st.integers(0, 160))
-def test_a_shortened_text_is_as_long_as_it_may_be_and_two_thirds_are_its_beginning(text: str, limit: int) -> None:
-    short = shorten(text, limit)
+@pytest.mark.parametrize("size", [0, 1, 34, 35, 36, 37, 38, 60, 99, 100, 101, 1000])
+def test_a_shortened_text_is_as_long_as_it_may_be_and_two_thirds_are_its_beginning(size: int) -> None:
+    text = ("ab ba abba " * 100)[:size]
+    # At every limit: random ones rarely leave room for just one letter or two.
+    for limit in range(110):
+        _is_shortened(text, shorten(text, limit), limit)
+
+
+def _is_shortened(text: str, short: str, limit: int) -> None:
     if len(text) <= limit:
         assert short == text
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,6 +66,16 @@ def test_a_search_without_words_or_dialogues_finds_nothing() -> None:
 def letters(texts: Sequence[str]) -> np.ndarray:
     """How often each letter is in a text: a vector that anybody can check."""
     return np.array([[text.lower().count(chr(97 + n)) for n in range(26)] for text in texts], float)
+
+
+@pytest.mark.parametrize("embed", [None, letters])
+def test_of_dialogues_that_are_equally_near_the_first_ones_stored_are_found(embed: Any) -> None:
+    database = DialogueDatabase(embed=embed)
+    equal = [database.add(talk("ab")) for _ in range(4)]
+    near = database.add(talk("ab ab ab" if embed is None else "abb"))
+    query = "ab" if embed is None else "abb"
+    for count in range(1, 6):
+        assert [dialogue.id for dialogue in database.search(query, count)] == [near, *equal][:count]
 
 
 def test_with_vectors_it_goes_by_meaning(tmp_path: Path) -> None:

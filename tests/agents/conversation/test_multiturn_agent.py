@@ -308,7 +308,7 @@ def test_a_message_that_cannot_be_taken_is_refused_and_harms_nothing(
 ) -> None:
     async def send() -> None:
         async with talker() as agent:
-            context = await agent.start_conversation("ann")
+            context = await agent.start_conversation("ann", seed=1)
             with pytest.raises((BadMessage, ContextFull, NotPlainText), match=said) as refusal:
                 await agent.generate_multiturn_response(context.conversation_id, message)
             assert refusal.value.code == code
@@ -394,6 +394,23 @@ def test_near_dialogues_are_shown_once_and_under_a_budget(talker: Any) -> None:
             assert shown in agent.tokenizer.decode(first.context.ids)
             again = await agent.generate_multiturn_response(name, "a refund, I said")
             assert again.examples == ()
+
+    run(ask())
+
+
+def test_every_question_is_shown_the_nearest_dialogues_that_were_not_shown_yet(talker: Any) -> None:
+    database = DialogueDatabase()
+    # The fewer other words, the nearer: from the nearest to the farthest, two by two.
+    numbers = [database.add([{"role": "user", "content": "refund" + " a" * more}]) for more in range(5)]
+    database.add([{"role": "user", "content": "hours"}])
+
+    async def ask() -> None:
+        async with talker(dialogue_database=database) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            shown = [(await agent.generate_multiturn_response(name, "refund")).examples for _ in range(4)]
+            assert shown == [tuple(numbers[:2]), tuple(numbers[2:4]), (numbers[4],), ()]
+            other = (await agent.start_conversation("ben")).conversation_id
+            assert (await agent.generate_multiturn_response(other, "refund")).examples == tuple(numbers[:2])
 
     run(ask())
 

@@ -509,7 +509,22 @@ def test_fresh_centres_take_the_numbers_of_the_nearest_old_ones_and_newcomers_co
     # the closest pair of all is matched first, whatever its row
     assert _numbered_like(np.array([[6.0], [10.0]]), np.array([[11.0], [0.0]]))[:, 0].tolist() == [10.0, 6.0]
     # and no centre is matched twice
-    assert _numbered_like(np.array([[1.0], [2.0]]), np.array([[0.0], [90.0]]))[:, 0].tolist() == [1.0, 2.0]
+    assert _numbered_like(np.array([[50.0], [5.0]]), np.array([[4.0], [7.0]]))[:, 0].tolist() == [5.0, 50.0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fresh_clusters_are_matched_pair_by_pair_and_none_is_lost(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fresh, old = rng.normal(size=(1 + seed % 5, 2)), rng.normal(size=(1 + seed // 4, 2))
+    # By definition: of the pairs of which neither is matched yet, the nearest comes first.
+    pairs = sorted((float(np.square(f - o).sum()), i, j) for i, f in enumerate(fresh) for j, o in enumerate(old))
+    place: dict[int, int] = {}
+    for _, i, j in pairs:
+        if j not in place and i not in place.values():
+            place[j] = i
+    matched = [place[j] for j in sorted(place)]
+    rest = [i for i in range(len(fresh)) if i not in matched]
+    assert _numbered_like(fresh, old).tolist() == fresh[matched + rest].tolist()
 
 
 def test_a_task_is_numbered_in_the_order_of_appearance_and_its_saved_state_is_a_copy() -> None:

@@ -96,6 +96,25 @@ def test_rows_are_sampled_each_by_its_own_rules() -> None:
         torch.testing.assert_close(together[1][row], alone[1][0])
 
 
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        ({"top_p": 0.4375}, 1), ({"top_p": 0.5}, 1), ({"top_p": 0.5625}, 2), ({"top_p": 0.75}, 2),
+        ({"top_p": 0.8125}, 3), ({"top_p": 0.875}, 3), ({"top_p": 0.9}, 5), ({"top_p": 1.0}, 5),
+        ({"top_k": 1}, 1), ({"top_k": 3}, 3), ({"top_k": 4}, 5), ({"top_k": 5}, 5),
+        ({"min_p": 0.51}, 1), ({"min_p": 0.49}, 2), ({"min_p": 0.12}, 5),
+        ({"top_k": 2, "top_p": 0.65}, 1), ({"top_k": 2, "top_p": 0.7}, 2), ({"top_p": 0.875, "min_p": 0.4}, 2),
+    ],
+)  # fmt: skip
+def test_how_many_tokens_are_left_at_the_very_edge_of_a_rule(rule: dict[str, Any], kept: int) -> None:
+    """A half, a quarter, an eighth and two sixteenths: their sums are exact, and the last two always stay together."""
+    logits = torch.tensor([0.5, 0.25, 0.125, 0.0625, 0.0625]).log()[None]
+    many = torch.arange(64, dtype=torch.float32).add_(0.5).div_(64)[:, None]
+    rules = rules_of([SamplingParams(**rule)] * 64, 5, CPU)
+    tokens, _ = sample(logits.expand(64, -1), rules, many, None)
+    assert tokens.unique().tolist() == list(range(kept))
+
+
 @pytest.mark.parametrize("spread", [0.01, 1.0, 6.0])
 def test_truncation_keeps_what_hugging_face_keeps(spread: float) -> None:
     """Flat distributions need all of the vocabulary sorted, sharp ones a few tokens: the result is the same."""

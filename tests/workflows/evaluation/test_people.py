@@ -233,10 +233,22 @@ def test_the_busiest_group_is_found_among_all_sets() -> None:
         ((), ((8, 12),), [[8, 12]]),
         (((8, 12), (13, 17)), ((10, 15),), [[10, 12], [13, 15]]),
         (((13, 17), (8, 13)), ((0, 168),), [[8, 17]]),
+        (((8, 12),), ((0, 8), (12, 20)), None),
     ],
 )
-def test_common_shifts(own: Any, shared: Any, hours: list[list[float]]) -> None:
-    assert (common_shifts(own, shared) / 3600).tolist() == hours
+def test_common_shifts(own: Any, shared: Any, hours: list[list[float]] | None) -> None:
+    found = common_shifts(own, shared)
+    assert (None if found is None else (found / 3600).tolist()) == hours
+
+
+def test_whoever_is_never_there_while_the_pool_works_does_nothing_and_costs_nothing() -> None:
+    work = {"check": {"duration": FIXED, "pools": ["desk"]}, "approve": {"duration": FIXED, "pools": ["desk"]}}
+    desk = {"wage": 1.0, "calendar": [[0, 84]]}
+    there, never = {"pools": ["desk"], "calendar": [[0, 42]]}, {"pools": ["desk"], "calendar": [[84, 168]]}
+    alone = asked(work, {"Anna": there}, pools={"desk": desk})
+    both = asked(work, {"Anna": there, "Ben": never}, pools={"desk": {**desk, "most": 2}})
+    one, two = (Design("test", TWO, (("desk", count),)) for count in (1, 2))
+    assert evaluate(one, alone, "simulation", cases=200) == evaluate(two, both, "simulation", cases=200)
 
 
 def test_a_design_that_nobody_at_work_can_carry_out_is_refused() -> None:

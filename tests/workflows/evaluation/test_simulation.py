@@ -61,6 +61,29 @@ def test_several_servers_wait_as_erlang_says(servers: int, rate: float) -> None:
     assert found.pool_time[0] / found.span / servers == pytest.approx(rate / servers, rel=0.03)
 
 
+def test_intervals_of_a_busy_queue_cover_the_exact_mean_about_as_often_as_they_claim() -> None:
+    requirements = asked({"a": {"duration": {"mean": 1}, "pools": ["p"]}}, 2.7, p={"most": 3})
+    exact = 1 + erlang_c(3, 2.7) / 0.3
+    found = [confidence(run(Activity("a"), requirements, 40_000, seed, p=3).cycle) for seed in range(60)]
+    # 57 are expected; fewer than 51 would have a chance of 1 in 500 if each covered it with 95%.
+    assert sum(low <= exact <= high for low, high in found) >= 51
+
+
+def test_intervals_of_skewed_values_reach_further_up_and_miss_less_often() -> None:
+    rng = np.random.default_rng(0)
+    covered = symmetric = 0
+    for _ in range(400):
+        values = rng.lognormal(0.0, 1.8, 400)
+        low, high = confidence(values)
+        mean, half = values.mean(), 2.093 * values.reshape(20, 20).mean(1).std(ddof=1) / math.sqrt(20)
+        covered += low <= math.exp(1.62) <= high
+        symmetric += abs(mean - math.exp(1.62)) <= half
+    assert symmetric < 350 < 356 < covered, (symmetric, covered)
+    values = rng.normal(5.0, 1.0, 20_000)
+    low, high = confidence(values)
+    assert (low + high) / 2 == pytest.approx(values.mean(), abs=0.1 * (high - low)), "no skew: as far up as down"
+
+
 @pytest.mark.parametrize(
     ("duration", "scv"),
     [

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.workflows.blocks import Handling
+from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Flow, Graph, Node
 
 SHARED = next((p for parent in Path(__file__).parents if (p := parent / "shared/data").is_dir()), None)
@@ -51,3 +52,12 @@ def edited(graph: Graph) -> Graph:
         gone = (out.id, f"{source}→{out.id}", f"{out.id}→{target}")
         nodes = [replace(n, cancels=tuple(c for c in n.cancels if c not in gone)) for n in nodes if n.id != out.id]
     return replace(graph, nodes=(*nodes[:-1], new, nodes[-1]), flows=tuple(flows))
+
+
+def in_order(document: Document) -> Document:
+    """The document with nodes and flows sorted, as files may have them in another order."""
+    graphs = [
+        replace(g, nodes=tuple(sorted(g.nodes, key=lambda n: n.id)), flows=tuple(sorted(g.flows, key=lambda f: f.id)))
+        for g in document.graphs
+    ]
+    return replace(document, graphs=tuple(graphs))

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from groupwise.workflows.blocks import Activity, Choice, Design, PartialOrder, Sequence, activities
+from groupwise.workflows.blocks import Activity, Choice, Design, Parallel, PartialOrder, Sequence, activities
 from groupwise.workflows.document import document_of
 from groupwise.workflows.files.bpmn import write
+from groupwise.workflows.requirements import parse_requirements
 from tests.workflows.designs import FLAT, random_design
 
 # SpiffWorkflow 3.2 cannot have multiple instances behind a loop.
@@ -44,7 +45,7 @@ def run(content: bytes, rng: random.Random, decided: dict[str, str] | None = Non
         broken = {e.text: rng.random() < 0.1 for e in root.iter("{*}condition")}
         task.data.update(chosen | broken | (decided or {}) | {"numberOfCompletedInstances": rng.randint(0, 3)})
         task.run()
-        if type(task.task_spec).__name__ == "NoneTask":
+        if type(task.task_spec).__name__ in ("NoneTask", "UserTask"):
             done.append(task.task_spec.bpmn_name)
     raise AssertionError("it does not end")
 
@@ -85,8 +86,20 @@ def test_orders_are_kept_and_everything_is_done() -> None:
 
 
 def test_instances_run_as_often_as_they_should() -> None:
-    from groupwise.workflows.blocks import Instances, Parallel
+    from groupwise.workflows.blocks import Instances
 
     body = Instances(Sequence((Activity("a"), Activity("b"))), 3, 3, 3)
     content = write(document_of(Design("d", Parallel((body, Instances(Activity("c"), 2, 2, 2))))))
     assert Counter(run(content, random.Random(0))) >= Counter({"a": 3, "b": 3, "c": 2})
+
+
+def test_a_knock_out_ends_the_case_after_the_other_branches() -> None:
+    known = {name: {"duration": {"mean": 1}, "pools": ["clerk"]} for name in "abcd"}
+    known["a"]["knock_out"] = 0.5
+    requirements = parse_requirements({"name": "r", "activities": known, "pools": {"clerk": {}}})
+    both = Parallel((Sequence((Activity("a"), Activity("b"))), Activity("c")))
+    content = write(document_of(Design("d", Sequence((both, Activity("d")))), requirements))
+    on = run(content, random.Random(1), {"passed_1_goes_to": "b", "passed_2_goes_to": "d"})
+    assert Counter(on) == Counter("abcd")
+    out = run(content, random.Random(1), {"passed_1_goes_to": "merge_1", "passed_2_goes_to": "ended_1"})
+    assert Counter(out) == Counter("ac")

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.workflows.block_form import lift
+from groupwise.workflows.blocks import Activity, Design, Sequence
+from groupwise.workflows.document import document_of
 from groupwise.workflows.files import read_workflow, write_workflow
 from groupwise.workflows.files.formats import BadFile
+from groupwise.workflows.requirements import parse_requirements
 
 LOAN = Path(__file__).parents[3] / "examples" / "workflows" / "loan.bpmn"
 
@@ -35,3 +39,24 @@ def test_a_full_disk_leaves_the_old_workflow(tmp_path):
     assert "StorageError" in done.stderr
     assert file.read_bytes() == old
     assert [path.name for path in tmp_path.iterdir()] == ["loan.yawl"]
+
+
+def test_a_picture_leaves_out_only_what_could_be_seen(tmp_path):
+    document = read_workflow(LOAN)
+    assert write_workflow(document, tmp_path / "loan.svg") == ()
+    write_workflow(document, tmp_path / "loan.bpmn")
+    assert write_workflow(read_workflow(tmp_path / "loan.bpmn"), tmp_path / "loan.mmd") == ()
+    note = '<bpmn:textAnnotation id="n"><bpmn:text>urgent</bpmn:text></bpmn:textAnnotation></bpmn:process>'
+    annotated = tmp_path / "noted.bpmn"
+    annotated.write_text((tmp_path / "loan.bpmn").read_text().replace("</bpmn:process>", note, 1))
+    (told,) = write_workflow(read_workflow(annotated), tmp_path / "noted.svg")
+    assert told == "left out, because SVG has no place for it: textAnnotation (1)"
+
+
+def test_formats_without_choices_take_a_design_whose_cases_may_end_early(tmp_path):
+    told = {name: {"duration": {"kind": "fixed", "mean": 1}, "knock_out": 0.5} for name in "ab"}
+    design = Design("d", Sequence((Activity("a"), Activity("b"))))
+    document = document_of(design, parse_requirements({"name": "r", "activities": told}))
+    for name in ("d.yml", "d.pnml"):
+        write_workflow(document, tmp_path / name)
+        assert lift(read_workflow(tmp_path / name)).root == design.root

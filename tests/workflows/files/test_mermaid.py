@@ -49,7 +49,7 @@ def test_names_marks_and_chances_are_there_and_nothing_breaks_out() -> None:
     document = document_of(Design("d", root))
     parsed(document)
     text = write(document).decode()
-    assert '-->|"25%"|' in text
+    assert '-->|"b (25%)"|' in text
     assert "up to 3 retries, limit 1 min" in text
     assert "1 of 2–3 at once" in text
     assert "javascript:alert(1)" not in text.replace("#34;", '"').split('("')[0]

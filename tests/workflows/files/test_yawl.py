@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.workflows.block_form import lift
-from groupwise.workflows.blocks import Activity, Choice, Design, Handling, Instances, Sequence
+from groupwise.workflows.blocks import Activity, Choice, Design, Handling, Instances, Sequence, Skip
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.files import CannotExpress, read_workflow, write_workflow
 from groupwise.workflows.files.formats import BadFile
@@ -17,7 +17,8 @@ from groupwise.workflows.files.yawl import read, write
 from groupwise.workflows.graph import Flow, Graph, Node, TaskCopies
 from groupwise.workflows.requirements import Requirements, parse_requirements
 from tests.workflows.designs import random_design
-from tests.workflows.files.samples import SHARED, YAWL, edited, mistakes, needs_data
+from tests.workflows.files.samples import SHARED, YAWL, edited, in_order, mistakes, needs_data
+from tests.workflows.test_endings import random_requirements
 
 SMALL = """<?xml version="1.0"?>
 <specificationSet xmlns="http://www.yawlfoundation.org/yawlschema" version="4.0"
@@ -87,7 +88,7 @@ def test_everything_known_of_the_work_comes_back() -> None:
     activity = Activity("check <it>", Handling("clerk & co", 2, "due", timeout=0.5, delay=1.5, due=9.0))
     document = document_of(Design("claims: 2nd", activity, (("clerk & co", 3),), "why & what for"), requirements)
     again = read(write(document))
-    assert again == document
+    assert in_order(again) == in_order(document)
     assert isinstance(again.requirements, Requirements)
 
 
@@ -205,3 +206,35 @@ def test_graphs_that_yawl_cannot_hold_name_the_element() -> None:
     back = Graph("g", (start, Node("t"), end), (Flow("s", "t"), Flow("t", "e"), Flow("e", "t")))
     with pytest.raises(CannotExpress, match="a flow leaves the end 'e'"):
         write(Document("d", (back,)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_early_endings_are_paths_and_come_back(seed: int) -> None:
+    rng = random.Random(seed)
+    design = random_design(rng, rng.randint(1, 14))
+    document = document_of(design, random_requirements(rng, design))
+    written = write(document)
+    assert SHARED is None or mistakes("yawl", written) == []
+    again = read(written)
+    assert lift(again) == lift(document)
+    for before, after in zip(document.graphs, again.graphs, strict=True):
+        assert set(after.flows) == set(before.flows)
+        assert {node.id: (node.name, node.extras) for node in after.nodes} == {
+            node.id: (node.name, node.extras) for node in before.nodes
+        }
+
+
+def test_work_is_offered_to_whoever_may_do_it_and_choices_say_what_is_decided() -> None:
+    told = {name: {"duration": {"mean": 60}, "pools": ["clerk", "boss"]} for name in ("check", "pay")}
+    branch = {"name": "damage", "options": {"pay": 0.3}}
+    pools = {"clerk": {}, "boss": {}}
+    known = parse_requirements({"name": "r", "activities": told, "pools": pools, "branches": [branch]})
+    root = Sequence((Activity("check"), Choice((Activity("pay", Handling(pool="boss")), Skip()), (0.3, 0.7))))
+    document = document_of(Design("d", root), known)
+    text = write(document).decode()
+    assert text.count("<role>clerk</role>") == text.count("<role>boss</role>") == 1
+    for said in ("<name>damage?</name>", "<documentation>yes (30%)</documentation>"):
+        assert said in text
+    assert in_order(read(text.encode())) == in_order(document)
+    changed = read(text.replace("<name>damage?</name>", "<name>is it broken?</name>").encode())
+    assert changed.root.by_id["xor_split_1"].name == "is it broken?"

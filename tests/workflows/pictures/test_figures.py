@@ -16,6 +16,7 @@ from groupwise.workflows.pictures.figures import _ticks, gantt, queues, utilisat
 from groupwise.workflows.pictures.scene import without_detours
 from groupwise.workflows.pictures.shapes import Oblong, Words
 from groupwise.workflows.pictures.svg import svg_of
+from groupwise.workflows.titles import titled
 from tests.workflows.pictures.traces import CLAIM, TRACE, Try, tree_of
 
 DOCUMENT = document_of(CLAIM)
@@ -66,7 +67,7 @@ def test_an_axis_has_a_handful_of_ticks(span: float) -> None:
 def test_tokens_go_where_the_cases_went() -> None:
     found, span = journeys(DOCUMENT, TRACE)
     assert span == 80
-    drawn = without_detours(DOCUMENT.root)
+    drawn = titled(without_detours(DOCUMENT.root))
     boxes = layout(drawn).boxes
     assert all(0 <= stop[0] <= 1 for journey in found for stop in journey.stops)
     for journey in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections import Counter
 
 import pytest
 from PIL import Image
@@ -17,6 +18,7 @@ from groupwise.workflows.pictures.png import png
 from groupwise.workflows.pictures.scene import without_detours
 from groupwise.workflows.pictures.shapes import outlines, region
 from groupwise.workflows.pictures.svg import svg
+from groupwise.workflows.requirements import parse_requirements
 from tests.workflows.designs import random_design
 from tests.workflows.pictures.traces import CLAIM, task, tree_of
 
@@ -29,7 +31,16 @@ def words(picture: str) -> list[str]:
 
 def test_a_picture_says_what_it_shows() -> None:
     drawn = words(svg(CLAIM))
-    for said in ("register", "20%", "80%", "clerk (2)", "1 h", "retries", "exactly one branch", "all branches"):
+    for said in (
+        "register",
+        "yes (20%)",
+        "pay (80%)",
+        "clerk (2)",
+        "1 h",
+        "retries",
+        "exactly one branch",
+        "all branches",
+    ):
         assert said in drawn, said
     assert "one or more branches" not in drawn
 
@@ -110,3 +121,16 @@ def test_numbers_are_written_as_people_say_them() -> None:
 
 def test_a_document_of_a_design_and_the_design_are_the_same_picture() -> None:
     assert svg(document_of(CLAIM)) == svg(CLAIM)
+
+
+def test_events_are_circles_and_early_ends_are_ends() -> None:
+    told = {name: {"duration": {"mean": 1}, "knock_out": 0.5, "failure": 0.5} for name in "ab"}
+    known = parse_requirements({"name": "r", "activities": told})
+    document = document_of(Design("d", Sequence((Activity("a"), Activity("b")))), known)
+    drawn = tree_of(svg(document))
+    styles = Counter(circle.get("class") for circle in drawn.iter(f"{SVG}circle"))
+    # Two knock-outs, two failures and the end; the events of failures are double circles.
+    assert (styles["start"], styles["end"], styles["condition"]) == (1, 5, 4)
+    diamonds = [line for line in drawn.iter(f"{SVG}path") if line.get("class") == "gate"]
+    assert len(diamonds) == 2 + 1  # one of them in the legend
+    assert {"a passed?", "ended after b", "b failed", "b fails"} <= set(words(svg(document)))

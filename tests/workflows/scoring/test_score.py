@@ -143,7 +143,7 @@ def test_giving_up_is_no_way_to_be_fast() -> None:
     hasty = replace(MEASURED, cycle_time=1.0, completed=0.01, cost=0.1)
     found = shares(score(LINE, asked(), hasty))
     assert [found[name] for name in ("cycle time", "throughput", "cost", "cost efficiency")] == pytest.approx(
-        [0.01] * 4
+        [0.01**3] * 4
     )
 
 

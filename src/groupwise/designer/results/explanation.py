@@ -9,17 +9,31 @@ from groupwise.designer.baseline import PLAIN, Baseline, with_pools
 from groupwise.designer.generations import Candidate
 from groupwise.designer.results.outcome import DesignOutcome
 from groupwise.designer.tasks import control_flow_of
-from groupwise.workflows.blocks import Activity, Block, Choice, Loop, Parallel, PartialOrder, Skip, activities, children
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Choice,
+    Design,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Skip,
+    activities,
+    children,
+)
 from groupwise.workflows.blocks import Sequence as InOrder
 from groupwise.workflows.differences import Change, Differences, compare_workflows
 from groupwise.workflows.partial_orders import in_order, reduced
 from groupwise.workflows.scoring import DesignScore, ScorePart
+from groupwise.workflows.scoring.lost_cases import LostCases
 from groupwise.workflows.scoring.measures import MEASURES
 
 # How many names a line lists before "and n more".
 LISTED = 4
 # Effects on the score below this are not mentioned.
 SMALLEST = 5e-4
+# Shares of lost cases below this are not mentioned.
+WORTH_A_WORD = 0.005
 # Relative changes of cycle time and cost below this are not mentioned.
 NOTICED = 0.005
 # Measures whose unit means little to people; their share of the best is shown instead.
@@ -154,6 +168,16 @@ class Explanation:
             "rose": [asdict(change) for change in self.rose],
             "fell": [asdict(change) for change in self.fell],
         }
+
+
+def lost_words(cases: LostCases, design: Design) -> list[str]:
+    """A sentence on the cases that the design loses through failed tries, if there are any to speak of."""
+    lost = 1 - cases.kept(design, 1.0)
+    if lost < WORTH_A_WORD:
+        return []
+    worst = max(activities(design.root), key=cases.lost)
+    often = f"{worst.name!r} fails for good in {cases.lost(worst):.0%} of its cases"
+    return [f"{lost:.1%} of the cases are lost because tries fail ({often})."]
 
 
 def _percent(old: float, new: float, words: tuple[str, str]) -> str:

@@ -10,15 +10,16 @@ logger.info("Generation metrics: %s", metrics)
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from groupwise.designer.baseline import Baseline
-from groupwise.designer.generations import Candidate, Diversity
+from groupwise.designer.candidate_workers import LocalCandidates
+from groupwise.designer.diversity import RATED, Diversity
+from groupwise.designer.generations import Candidate
 from groupwise.designer.prediction_correction import ErrorAnalysis
-from groupwise.designer.tasks import PreparedRequirements, score_design
 from groupwise.errors import ContractError
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import DesignScore
@@ -52,7 +53,8 @@ class PolicyUpdateResult:
     """One update of the policy: how many attempts it used, its loss, and how far the policy moved.
 
     `attempts` were sampled from the policy; `left_out` candidates were not, and were not learned from. `entropy` is the
-    mean over single decisions, in nats.
+    mean over single decisions, in nats. `losses` are the mean performance and structural loss of the attempts, as far
+    as they are computed, and `simulation` the seconds it took.
     """
 
     attempts: int
@@ -63,19 +65,27 @@ class PolicyUpdateResult:
     gradient_norm: float
     version: int
     seconds: float
+    losses: tuple[float, float] = (0.0, 0.0)
+    simulation: float = 0.0
 
 
 class CandidateEvaluator:
     """Evaluates candidates for one set of requirements."""
 
-    def __init__(self, prepared: PreparedRequirements, seed: int = 0) -> None:
-        self.prepared, self.seed = prepared, seed
+    def __init__(self, source: LocalCandidates, seed: int = 0) -> None:
+        self.source, self.seed = source, seed
 
     def evaluate(self, candidate: Candidate) -> WorkflowResult:
         """One evaluation: performance and score. All candidates share the seed of the simulation."""
-        before = time.perf_counter()
-        score = score_design(self.prepared, candidate.design, self.seed)
-        return WorkflowResult(replace(candidate, score=score), score, time.perf_counter() - before)
+        return self.evaluate_all([candidate])[0]
+
+    def evaluate_all(self, candidates: Sequence[Candidate]) -> list[WorkflowResult]:
+        """The evaluations of a generation, shared out among worker processes if there are any."""
+        scored = self.source.score([candidate.design for candidate in candidates], self.seed)
+        return [
+            WorkflowResult(replace(candidate, score=one.score), one.score, one.seconds)
+            for candidate, one in zip(candidates, scored, strict=True)
+        ]
 
 
 class GenerationMetrics:
@@ -123,6 +133,18 @@ class GenerationMetrics:
         return Counter(result.candidate.origin for result in self.results)
 
     @property
+    def modes(self) -> Mapping[str, int]:
+        """How many candidates explored, and how many exploited what is known."""
+        exploring = sum(result.candidate.exploring for result in self.results)
+        return {"exploring": exploring, "exploiting": len(self.results) - exploring}
+
+    @property
+    def actions(self) -> Mapping[str, int]:
+        """How many edits contained each group of actions."""
+        counts = Counter(action for result in self.results for action in result.candidate.actions)
+        return {group: counts[group] for group in RATED}
+
+    @property
     def policy_loss(self) -> float | None:
         return self.updates[-1].policy_loss if self.updates else None
 
@@ -136,7 +158,10 @@ class GenerationMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation: how many designs were evaluated, best and mean score, their origins and their diversity."""
+    """One generation: how many designs were evaluated, best and mean score, their origins and their diversity.
+
+    `modes` and `actions` are those of `GenerationMetrics`; `met` says which targets of diversity were reached.
+    """
 
     number: int
     judged: int
@@ -147,6 +172,9 @@ class Generation:
     novelty: float
     entropy: float
     policy_loss: float | None = None
+    modes: Mapping[str, int] = field(default_factory=dict)
+    actions: Mapping[str, int] = field(default_factory=dict)
+    met: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from groupwise.designer.design_call import DesignReport, search
 from groupwise.designer.learning import likeliest
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, first_policy
+from groupwise.designer.results.course import candidates_line, diversity_table
 from groupwise.designer.results.explanation import ParetoRow, in_time, lines_of, listed, one_line, row_of
 from groupwise.designer.results.figures import draw_front, draw_generations, draw_parts, draw_stages
 from groupwise.designer.results.outcome import STAGES, DesignOutcome
@@ -73,7 +74,7 @@ def _headline_text(call: DesignReport) -> RenderableType:
     outcome = call.outcome
     effort = f"{outcome.evaluations} evaluations in {duration(sum(outcome.stages.values()))}"
     effort += f", results simulated in {duration(outcome.simulation)}"
-    return Group(words, Text(effort, style="dim"))
+    return Group(words, Text(effort, style="dim"), Text(candidates_line(outcome.generations), style="dim"))
 
 
 def picture(call: DesignReport, width: int) -> RenderableType:
@@ -278,7 +279,8 @@ def _course(call: DesignReport) -> str:
         lambda width: draw_stages(stages, len(generations), width),
     )
     body = "".join(figure(picture) for picture in (made, timed))
-    return f"<section><h2>The search</h2><div class=grid>{body}</div></section>"
+    words = f"<p>{escape(candidates_line(generations))}.</p>"
+    return f"<section><h2>The search</h2>{words}<div class=grid>{body}</div>{diversity_table(generations)}</section>"
 
 
 def _convergence(call: DesignReport) -> str:

@@ -17,6 +17,8 @@ WHOLE: Container = ("branch", "", "")
 
 @dataclass(frozen=True, slots=True)
 class Branch:
+    """`ends` says that the case is over after it, by itself or because all branches of an outcome inside are."""
+
     share: float
     ends: bool
     items: tuple[Item, ...]
@@ -48,6 +50,11 @@ class Item:
             branch.share * (1.0 if branch.ends else min(1.0, sum(item.ended for item in branch.items)))
             for branch in self.branches
         )
+
+
+def _all_end(items: Sequence[Item]) -> bool:
+    """Whether an outcome among the items ends the case whatever it is."""
+    return any(item.kind == "choice" and all(branch.ends for branch in item.branches) for item in items)
 
 
 def without_rings(count: int, edges: Edges) -> Edges:
@@ -149,8 +156,13 @@ class ItemTree:
         if kind == "choice":
             outcome = self.requirements.outcomes[number]
             total = sum(branch.probability for branch in outcome.branches.values())
+            inside = {name: self.of(("branch", outcome.name, name)) for name in outcome.branches}
             branches = tuple(
-                Branch(branch.probability / total, branch.ends, self.of(("branch", outcome.name, name)))
+                Branch(
+                    branch.probability / total,
+                    branch.ends or _all_end(inside[name]),
+                    inside[name],
+                )
                 for name, branch in outcome.branches.items()
             )
             return composed("choice", branches, self.number[outcome.after])
@@ -158,6 +170,25 @@ class ItemTree:
         body, redo = (self.of((part, loop.name, "")) for part in ("body", "redo"))
         parts = (Branch(1.0, False, body), Branch(loop.again, False, redo))
         return replace(composed("loop", parts), after=self.number[loop.after])
+
+    def torn_loops(self) -> Iterator[str]:
+        """Loops of which a part is in a branch, although the outcome is decided outside of the loop."""
+        branch = {
+            name: (outcome.name, way)
+            for outcome in self.requirements.outcomes
+            for way, one in outcome.branches.items()
+            for name in one.activities
+        }
+        after = {outcome.name: outcome.after for outcome in self.requirements.outcomes}
+        for loop in self.requirements.loops:
+            inside = {branch.get(name, ("", "")) for name in loop.activities}
+            torn = [at for at in inside if at[0] and after[at[0]] not in loop.activities]
+            if torn and len(inside) > 1:
+                outcome, way = torn[0]
+                yield (
+                    f"the loop {loop.name!r} is partly in branch {way!r} of {outcome!r} and partly outside: "
+                    "a loop is inside one branch, or around the whole outcome"
+                )
 
     def _chained(self, items: list[Item]) -> Iterator[Item]:
         # Activities that follow each other directly are one item.

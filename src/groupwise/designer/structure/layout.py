@@ -50,11 +50,16 @@ class Unit:
 
 @dataclass
 class RegionLayout:
-    """Everything that is placed, and where. `broken` are the forks that cannot be a single choice."""
+    """Everything that is placed, and where.
+
+    `broken` are the forks that cannot be a single choice. `limits` say what no tree of blocks can express, so that
+    every design for these requirements would break a rule.
+    """
 
     regions: list[CaseRegion] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     broken: set[int] = field(default_factory=set)
+    limits: list[str] = field(default_factory=list)
 
 
 class LayoutBuilder:
@@ -65,6 +70,7 @@ class LayoutBuilder:
     ) -> None:
         number = {name: n for n, name in enumerate(requirements.activities)}
         edges = frozenset((number[a], number[b]) for a, b in order_of(requirements))
+        self.names = list(requirements.activities)
         self.later = closure(len(number), without_rings(len(number), edges))
         self.items = ItemTree(requirements, forks)
         # Forks whose options exclude each other are never split.
@@ -72,6 +78,7 @@ class LayoutBuilder:
         self.found = RegionLayout()
 
     def build(self) -> RegionLayout:
+        self.found.limits += self.items.torn_loops()
         self._region(self.items.of(WHOLE), -1, 1.0, gates=True)
         return self.found
 
@@ -85,6 +92,7 @@ class LayoutBuilder:
         items = self._without_rings(items)
         gate = self._gate([item for item, _ in items]) if gates else None
         if gate is None:
+            self._note_rings([item for item, _ in items])
             for item, early in items:
                 self._unit(item, region, early, last=last, gates=gates)
             return region
@@ -96,6 +104,8 @@ class LayoutBuilder:
         follows = [item for item, _ in others if self._is_before(gate, item)]
         if not going or (len(going) > 1 and all(not branch.ends for branch in gate.branches)):
             # Nobody goes on, or those who do are in several branches: the rest is done first, if it can be.
+            if going and follows:
+                self._note_merging(gate, follows[0])
             for item, early in others:
                 self._unit(item, region, early, last=last, gates=gates)
             self._unit(gate, region, -1, gate=True, gates=gates)
@@ -196,6 +206,34 @@ class LayoutBuilder:
             self.found.broken.add(fork.fork)
             found += [(Item("option", (a,), 1 << a, fork=fork.fork), early) for a in fork.activities]
         return found
+
+    def _note_merging(self, gate: Item, later: Item) -> None:
+        """Some cases of a branch end inside it, the others go on together with those of other branches."""
+        inside = next(branch for branch in gate.branches if any(item.may_end for item in branch.items))
+        ending = self.names[next(item for item in inside.items if item.may_end).after]
+        decided, wanted = self.names[gate.after], self.names[later.activities[0]]
+        self.found.limits.append(
+            f"some cases end after {ending!r}, inside a branch of the outcome after {decided!r}, while others go on "
+            f"from there to {wanted!r}, together with another branch: a design would need {wanted!r} twice"
+        )
+
+    def _note_rings(self, items: Sequence[Item]) -> None:
+        """Something must come between two activities of one outcome or loop, which is placed as one piece."""
+        for piece in items:
+            if piece.kind not in ("choice", "loop"):
+                continue
+            for other in items:
+                first = next((a for a in piece.activities if self.later[a] & other.mask), None)
+                last = next((b for a in other.activities for b in bits_of(self.later[a] & piece.mask)), None)
+                if other is not piece and first is not None and last is not None:
+                    once = (
+                        ("outcome", "decides an outcome") if piece.kind == "choice" else ("loop", "goes through a loop")
+                    )
+                    self.found.limits.append(
+                        f"{self.names[other.activities[0]]!r} must come after {self.names[first]!r} and before "
+                        f"{self.names[last]!r}, which both belong to the {once[0]} after {self.names[piece.after]!r}: "
+                        f"a design {once[1]} in one place"
+                    )
 
     def _can_split(self, item: Item) -> bool:
         return item.kind == "fork" and item.fork not in self.whole and len(item.activities) > 1

@@ -10,8 +10,10 @@ In the order data flows:
     analytic          first tier: queueing formulas, in microseconds, for the designs they cover; `network/` has them
     simulation        second tier: discrete-event simulation of any design, and what blocks mean; `engine/` runs it
     schedule          third tier: one run of a task graph on machines, list scheduling and HEFT
+    recorded_runs     what a recorded run took beyond its tasks, as overhead per task
     performance       what every tier returns
-    numba_compiler    the one place that asks for Numba, and where compiled code is cached
+    numba_compiler    the one place that asks for Numba, and where compiled code is cached; compile_progress
+                      says how far it is
 
 Open `simulation` first to learn what a design means, `analytic` to learn which designs the formulas cover.
 """
@@ -59,5 +61,6 @@ def evaluate(
     elif encoded.catalogue.arrivals is None:
         simulated = simulation.simulate(encoded, CASES // 10, seed)
     else:
-        simulated = simulation.simulate_precisely(encoded, CASES, seed)
+        most = simulation.MOST_CASES if tier == "auto" else simulation.MOST_MEASURED
+        simulated = simulation.simulate_precisely(encoded, CASES, seed, most)
     return simulation.performance_of(encoded, simulated, analytic.capacity_of(encoded), analytic.overload(encoded))

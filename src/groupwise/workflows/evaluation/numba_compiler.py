@@ -13,14 +13,29 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from groupwise.errors import MissingExtra
+from groupwise.workflows.evaluation.compile_progress import PROGRESS
 
 try:
     from numba import config, njit
+    from numba.core import event
 except ImportError as error:
     raise MissingExtra(
         f"evaluating workflows needs Numba, which cannot be imported: {error}",
         hint="pip install 'groupwise[workflows]'",
     ) from error
+
+
+class _CompileListener(event.Listener):
+    """Counts what Numba really compiles; what it loads from the cache is not reported to listeners."""
+
+    def on_start(self, event: Any) -> None:
+        PROGRESS.begin()
+
+    def on_end(self, event: Any) -> None:
+        PROGRESS.end()
+
+
+event.register("numba:compile", _CompileListener())  # type: ignore[no-untyped-call]
 
 F = TypeVar("F", bound=Callable[..., Any])
 EVERYWHERE = (Path(__file__), Path(__file__).with_name("array_format.py"))

@@ -148,13 +148,15 @@ def list_schedule(graph: TaskGraph) -> Schedule:
     followers: list[list[int]] = [[] for _ in graph.names]
     for earlier, later in sorted(graph.after):
         followers[earlier].append(later)
+    hands = any(graph.after.values())
     while waiting:
-        _, task = heapq.heappop(waiting)
+        begin, task = heapq.heappop(waiting)
         if task in graph.alone:
             done[task] = _options(graph, before[task], task, [], done)[0]
         else:
-            able = [m for m, time in enumerate(graph.durations[task]) if math.isfinite(time)]
-            starts = {m: max(_ready(before[task], done, m), free[m]) for m in able}
+            able = [m for m, time in enumerate(graph.durations[task]) if time < math.inf]
+            # Without hand-overs a task is ready at the same time for every machine.
+            starts = {m: max(_ready(before[task], done, m) if hands else begin, free[m]) for m in able}
             machine = min(able, key=lambda m: (starts[m], m))
             start = starts[machine]
             done[task] = PlacedTask(graph.names[task], machine, start, start + graph.durations[task][machine])
@@ -231,8 +233,11 @@ def _follow(
             return frozenset().union(*(_follow(part, before, number, after) for part in parts))
         case PartialOrder(parts, edges):
             ends: dict[int, frozenset[int]] = {}
+            sources: list[list[int]] = [[] for _ in parts]
+            for a, b in edges:
+                sources[b].append(a)
             for place in in_order(len(parts), edges):
-                earlier = [ends[a] for a, b in edges if b == place]
+                earlier = [ends[a] for a in sources[place]]
                 ends[place] = _follow(parts[place], frozenset().union(*earlier) if earlier else before, number, after)
             return frozenset().union(*ends.values())
         case _:

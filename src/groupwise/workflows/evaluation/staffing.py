@@ -15,7 +15,7 @@ import numpy as np
 
 from groupwise.workflows.duties import able
 from groupwise.workflows.evaluation.array_format import WEEK, Floats, Ints
-from groupwise.workflows.requirements import Hours, Requirements
+from groupwise.workflows.requirements import Hours, Requirements, merged_hours
 
 # Groups of people for which every combination is tried when the busiest is looked for.
 MOST_GROUPS = 12
@@ -70,13 +70,14 @@ class Roster:
             if who in working:
                 first = self.pools[person.pools[0]]
                 pools = tuple(self.number[pool] for pool in person.pools)
-                yield Worker(
-                    who, pools, common_shifts(person.calendar, first.calendar), first.wage, frozenset(person.skills)
-                )
+                shifts = common_shifts(person.calendar, first.calendar)
+                if shifts is not None:
+                    yield Worker(who, pools, shifts, first.wage, frozenset(person.skills))
         for pool, told in self.pools.items():
             for number in range(0 if members[pool] else count[pool]):
-                shifts = common_shifts((), told.calendar)
-                yield Worker(f"{pool} {number + 1}", (self.number[pool],), shifts, told.wage, frozenset())
+                yield Worker(
+                    f"{pool} {number + 1}", (self.number[pool],), shifts_of(told.calendar), told.wage, frozenset()
+                )
 
     def able(self, workers: tuple[Worker, ...], pool_of: dict[int, int]) -> dict[int, frozenset[int]]:
         """Who may do each activity of a design, by number; whoever begins what one person must do can do all of it.
@@ -118,13 +119,7 @@ def _share(requirements: Requirements, pair: tuple[str, str]) -> bool:
 
 def shifts_of(calendar: Hours) -> Floats:
     """Hours of the week as seconds, sorted, with touching shifts merged; shape [shifts, 2]."""
-    merged: list[list[float]] = []
-    for start, end in sorted(calendar):
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([start, end])
-    return np.array(merged, np.float64).reshape(-1, 2) * 3600
+    return np.array(merged_hours(calendar), np.float64).reshape(-1, 2) * 3600
 
 
 def open_time(shifts: Floats, until: Floats) -> Floats:
@@ -136,12 +131,13 @@ def open_time(shifts: Floats, until: Floats) -> Floats:
     return np.asarray((weeks * (ends - starts) + np.clip(late, starts, ends) - starts).sum(1))
 
 
-def common_shifts(own: Hours, shared: Hours) -> Floats:
-    """The hours of a person while the pool works; no hours stand for the whole week."""
+def common_shifts(own: Hours, shared: Hours) -> Floats | None:
+    """The hours of a person while the pool works; no hours stand for the whole week, None for a person never there."""
     if not own or not shared:
         return shifts_of(own or shared)
     both = ((max(a, c), min(b, d)) for a, b in own for c, d in shared)
-    return shifts_of(tuple((start, end) for start, end in both if start < end))
+    common = tuple((start, end) for start, end in both if start < end)
+    return shifts_of(common) if common else None
 
 
 def busiest(groups: Sequence[tuple[frozenset[int], float]], hours: Sequence[float]) -> tuple[float, tuple[int, ...]]:

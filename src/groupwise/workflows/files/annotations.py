@@ -63,7 +63,8 @@ def document_parts(values: Mapping[str, Any]) -> tuple[Requirements | None, tupl
 
 def to_text(values: Mapping[str, Any]) -> str:
     """JSON, with the characters that are special in XML escaped."""
-    text = json.dumps(values, sort_keys=True)
+    # In the order given: simulations draw their random numbers in the order of activities and pools.
+    text = json.dumps(values)
     # JSON escapes are valid inside its strings, the only place where these characters can occur.
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -81,6 +82,7 @@ def from_text(text: str) -> dict[str, Any]:
 def checked(values: dict[str, Any]) -> dict[str, Any]:
     """The annotations of a YAWL net, after checking their types."""
     tables: dict[str, type | tuple[type, ...]] = {"ids": str, "handling": dict, "probabilities": (int, float)}
+    tables |= {"endings": dict, "exits": bool} | dict.fromkeys(("named", "answers", "flows", "pools"), str)
     for name, kind in tables.items():
         table = values.get(name, {})
         if not isinstance(table, dict) or not all(isinstance(value, kind) for value in table.values()):

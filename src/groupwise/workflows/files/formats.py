@@ -21,6 +21,16 @@ LIMITS = ReadLimits(size=64 << 20, depth=900, values=6_000_000, memory=768 << 20
 # Extras that only say how a file is drawn or written; losing them loses nothing of the workflow.
 DRAWN = ("container", "vertex", "flow", "net", "layout", "decomposesTo", "definitions", "process", "sequenceFlow")
 UNSEEN = ("http://www.omg.org/spec/BPMN/20100524/DI", "urn:groupwise:workflow")
+# What a BPMN file draws besides nodes and flows; a picture can leave out nothing else.
+VISIBLE = (
+    "textAnnotation",
+    "group",
+    "association",
+    "dataObjectReference",
+    "dataStoreReference",
+    "laneSet",
+    "collaboration",
+)
 # Modules of this package. Where several formats share a suffix (.xml, .json, .yaml), the content decides.
 MODULES: tuple[str, ...] = (
     "yawl", "bpmn", "pnml", "json_file", "mermaid", "github_actions", "argo", "airflow", "wfcommons",
@@ -41,7 +51,10 @@ class BadFile(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A file format; `fits` recognises it by its first bytes, `namespaces` are those of the extras it writes."""
+    """A file format; `fits` recognises it by its first bytes, `namespaces` are those of the extras it writes.
+
+    A `picture` shows a workflow, and nothing is read from it.
+    """
 
     name: str
     title: str
@@ -50,6 +63,7 @@ class Format:
     read: Callable[[bytes], Document] | None = None
     write: Callable[[Document], bytes] | None = None
     namespaces: tuple[str, ...] = ()
+    picture: bool = False
 
 
 def formats() -> dict[str, Format]:
@@ -106,7 +120,10 @@ def write_workflow(workflow: Document | Design, path: str | Path, format: str | 
 def left_out(document: Document, format_: Format) -> tuple[str, ...]:
     """A note on what a document keeps from its file and this format has no place for, except drawings."""
     known = (*format_.namespaces, *UNSEEN)
-    counts = Counter(e.name for e in document.all_extras() if e.namespace not in known and e.name not in DRAWN)
+    # An element without anything in it is a node or flow that is written.
+    extras = [e for e in document.all_extras() if e.attributes or e.children or e.text.strip()]
+    extras = [e for e in extras if e.namespace not in known and e.name not in DRAWN]
+    counts = Counter(e.name for e in extras if e.name in VISIBLE or not format_.picture)
     said = [f"{name} ({number})" for name, number in counts.most_common()]
     return (f"left out, because {format_.title} has no place for it: {', '.join(said)}",) if said else ()
 
@@ -117,7 +134,7 @@ def _write_svg(document: Document) -> bytes:
     return svg(document).encode()
 
 
-SVG = Format("svg", "SVG", (".svg",), write=_write_svg)
+SVG = Format("svg", "SVG", (".svg",), write=_write_svg, picture=True)
 
 
 def _write_png(document: Document) -> bytes:
@@ -126,4 +143,4 @@ def _write_png(document: Document) -> bytes:
     return png(document)
 
 
-PNG = Format("png", "PNG", (".png",), write=_write_png)
+PNG = Format("png", "PNG", (".png",), write=_write_png, picture=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import Format
 from groupwise.workflows.graph import Graph, Node
-from groupwise.workflows.pictures.labels import flow_label, marks_of
-from groupwise.workflows.pictures.scene import pool_of, pool_styles, without_detours
+from groupwise.workflows.pictures.labels import flow_label, is_event, marks_of
+from groupwise.workflows.pictures.scene import pool_of, pool_styles, shown
 from groupwise.workflows.pictures.shapes import INK, STYLES
 
 RULES = {"and": "+", "xor": "×", "or": "○"}
@@ -22,7 +22,7 @@ MARKS = {
 
 def write(document: Document) -> bytes:
     """A flowchart from left to right; several graphs become subgraphs."""
-    graphs = [without_detours(graph) for graph in document.graphs]
+    graphs = [shown(graph, document.requirements) for graph in document.graphs]
     lines = ["flowchart LR"]
     for number, graph in enumerate(graphs):
         lines += [f"  subgraph g{number} [{_quoted(graph.name)}]"] if len(graphs) > 1 else []
@@ -61,6 +61,9 @@ def _graph(graph: Graph, prefix: str) -> Iterator[str]:
 def _shape(graph: Graph, node: Node) -> str:
     if node.kind == "end":
         return f"((({_quoted(node.name or ' ')})))"
+    if is_event(node):
+        ends = any(graph.by_id[flow.target].kind == "end" for flow in graph.out_of(node.id))
+        return f"((({_quoted(node.name or ' ')})))" if ends else f"(({_quoted(node.name or ' ')}))"
     if node.kind != "task":
         return f"(({_quoted(node.name or ' ')}))"
     if node.silent:
@@ -84,4 +87,4 @@ def _escaped(text: str) -> str:
     return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…" else f"#{ord(c)};" for c in plain) or " "
 
 
-FORMAT = Format("mermaid", "Mermaid", (".mmd", ".mermaid"), write=write)
+FORMAT = Format("mermaid", "Mermaid", (".mmd", ".mermaid"), write=write, picture=True)

@@ -4,6 +4,7 @@ A net has no probabilities, people or time, so only the control flow is written.
 """
 
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import without_endings
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.xml_tree import parse, place, serialise, xml_names
 from groupwise.workflows.graph import ONCE, Flow, Graph, Node
@@ -20,8 +21,8 @@ _OTHER_ARCS = ("inhibitor", "reset", "read", "test")
 
 
 def write(document: Document) -> bytes:
-    graph = document.root
-    _refuse(document)
+    graph = without_endings(document.root)
+    _refuse(graph)
     # A graph that came from PNML is written as it is; any other through its net.
     shown = graph if _is_net(graph) else as_graph(document.name, graph_net(graph).net)
     drawn = {name: box.middle for name, box in layout(shown).boxes.items()}
@@ -36,8 +37,7 @@ def write(document: Document) -> bytes:
     return serialise(Element(root.tag, root.attributes, "", root.children, prefixes=(("", PNML),)))
 
 
-def _refuse(document: Document) -> None:
-    graph = document.root
+def _refuse(graph: Graph) -> None:
     for node in graph.nodes:
         said = f"{graph.name}: {node.label!r}"
         if node.calls:

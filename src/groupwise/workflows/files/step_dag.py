@@ -13,6 +13,7 @@ import yaml
 
 from groupwise.workflows.blocks import PLAIN, Handling
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import without_endings
 from groupwise.workflows.files.formats import BadFile, CannotExpress
 from groupwise.workflows.graph import ONCE, Flow, Graph, Node
 from groupwise.workflows.partial_orders import find_ring, in_order
@@ -37,7 +38,7 @@ def steps_of(document: Document, title: str) -> list[WorkflowStep]:
     """The steps of a document in the order of its tasks; `CannotExpress` names whatever is not a plain step."""
     if len(document.graphs) > 1:
         raise CannotExpress(f"{title} has only one graph, but this workflow also has {document.graphs[1].name!r}")
-    graph = document.root
+    graph = without_endings(document.root)
     before = {node.id: [flow.source for flow in graph.into(node.id)] for node in graph.nodes}
     order, cycle = _in_order(before)
     if cycle:

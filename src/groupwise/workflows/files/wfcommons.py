@@ -10,11 +10,12 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from groupwise.readers import load_json
+from groupwise.readers import load_json, read_bytes
 from groupwise.workflows.blocks import Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import LIMITS, BadFile, CannotExpress, Format
@@ -118,6 +119,17 @@ def read(content: bytes) -> Document:
             servers |= {name: 1 for name in run.machines if name not in servers}
         requirements = _requirements(instance, runs, label, servers)
     return Document(instance.name, (graph,), requirements, tuple(servers.items()), tuple(_notes(instance)))
+
+
+def recorded_makespan(path: Path) -> float | None:
+    """How many seconds the recorded run in a WfFormat file took; None if it is not such a file or does not say."""
+    if path.suffix.lower() != ".json":
+        return None
+    value = load_json(read_bytes(path, LIMITS), LIMITS)
+    workflow = value.get("workflow") if isinstance(value, dict) and "schemaVersion" in value else None
+    execution = workflow.get("execution") if isinstance(workflow, dict) else None
+    seconds = execution.get("makespanInSeconds") if isinstance(execution, dict) else None
+    return float(seconds) if isinstance(seconds, int | float) and 0 < seconds < float("inf") else None
 
 
 def _instance(value: Any) -> _Instance:

@@ -9,6 +9,7 @@ For a drawing, in the order data flows; open `scene` first:
     shapes              styles, shapes, and outlines around regions: the vocabulary of all pictures
     scene               a document as shapes, with a legend
     svg, png            shapes as a file
+    summary             a large order of tasks as a small one, for drawing
 
 From the trace of a simulation:
 

@@ -16,6 +16,7 @@ from PIL import Image, ImageColor, ImageDraw
 from groupwise.errors import ConfigError
 from groupwise.files import write_output
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import role_of
 from groupwise.workflows.evaluation.performance import SimulatedTry
 from groupwise.workflows.graph import Graph, Node
 from groupwise.workflows.pictures.drawing_layout import MARGIN, Point
@@ -24,6 +25,7 @@ from groupwise.workflows.pictures.labels import seconds as in_words
 from groupwise.workflows.pictures.png import png_of
 from groupwise.workflows.pictures.scene import PlacedGraph, arranged, scene
 from groupwise.workflows.pictures.shapes import QUIET, Scene, Words
+from groupwise.workflows.pictures.summary import is_large, summarised
 from groupwise.workflows.pictures.svg import svg, svg_of
 
 # The share of the animation that a token takes from one task to the next.
@@ -159,8 +161,9 @@ class _Stage:
 
     def _go(self, visit: _Visit) -> Iterator[Journey]:
         """A token's way to the end, if nothing came after this try."""
-        end = self.graph.end.id
-        if not visit.follows and visit.what.outcome == "done" and end in self.ways[visit.node]:
+        ends = [name for name in self.ways[visit.node] if _is_end(self.graph.by_id[name])]
+        if not visit.follows and visit.what.outcome == "done" and ends:
+            end = ends[0]
             box = self.placed.layout.boxes[end]
             middle = (box.middle[0], box.middle[1] + self.placed.top)
             path = [visit.spot, *self._points(visit.node, end), middle]
@@ -178,6 +181,10 @@ class _Stage:
         return x, (box.bottom if low else box.y) + self.placed.top
 
 
+def _is_end(node: Node) -> bool:
+    return node.kind == "end" or role_of(node) == "end"
+
+
 def _works(node: Node) -> bool:
     return node.kind == "task" and not node.silent
 
@@ -188,9 +195,12 @@ def _ways(graph: Graph, source: str) -> dict[str, tuple[str, ...]]:
     queue: list[tuple[str, tuple[str, ...]]] = [(source, ())]
     seen: set[str] = set()
     for here, path in queue:
-        for flow in graph.out_of(here):
+        # A token that goes on does not take the ways by which cases end early.
+        for flow in (one for one in graph.out_of(here) if not role_of(one)):
             target = graph.by_id[flow.target]
-            if _works(target) or target.kind == "end":
+            if role_of(target) == "event":
+                continue
+            if _works(target) or _is_end(target):
                 found.setdefault(target.id, (*path, flow.id))
             elif target.id not in seen:
                 seen.add(target.id)
@@ -319,15 +329,20 @@ def write_figures(
 ) -> list[Path]:
     """Write the workflow, a Gantt chart, queues, utilisation, and animations as SVG and GIF; returns the files.
 
-    The Gantt chart and the animations show the first 300 tries.
+    The Gantt chart and the animations show the first 300 tries. A workflow too large to be drawn is summarised, if it
+    is an order of tasks (see `summary`), and has no animation.
     """
     folder = Path(folder)
-    pictures: dict[str, str | bytes] = {"workflow.svg": svg(document), "gantt.svg": svg_of(gantt(tries[:SHOWN]))}
+    large = is_large(document)
+    drawn = summarised(document) if large else document
+    pictures: dict[str, str | bytes] = {"workflow.svg": svg(drawn)} if drawn is not None else {}
+    pictures["gantt.svg"] = svg_of(gantt(tries[:SHOWN]))
     if any(one.pool is not None for one in tries):
         pictures["queues.svg"] = svg_of(queues(tries))
         pictures["utilisation.svg"] = svg_of(utilisation(tries, servers))
-    pictures["tokens.svg"] = animation_svg(document, tries, most=SHOWN)
-    pictures["tokens.gif"] = animation_gif(document, tries, seconds=12.0, most=SHOWN)
+    if not large:
+        pictures["tokens.svg"] = animation_svg(document, tries, most=SHOWN)
+        pictures["tokens.gif"] = animation_gif(document, tries, seconds=12.0, most=SHOWN)
     for name, picture in pictures.items():
         write_output(folder / name, picture)
     return [folder / name for name in pictures]

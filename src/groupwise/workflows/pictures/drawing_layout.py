@@ -5,13 +5,13 @@ Coordinates are pixels from the upper left corner, rounded to hundredths, so tha
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, inf, sqrt
 
-from groupwise.workflows.graph import Graph
+from groupwise.workflows.graph import Graph, Node
 from groupwise.workflows.pictures.column_assignment import DrawingColumns, Edge, in_columns
-from groupwise.workflows.pictures.labels import SMALL, flow_label, name_below, size_of, width_of
+from groupwise.workflows.pictures.labels import SMALL, flow_label, is_event, name_below, size_of, width_of
 from groupwise.workflows.pictures.placement import SAME, Extent, gaps, heights
 
 Point = tuple[float, float]
@@ -45,29 +45,56 @@ class NodeBox:
 
 @dataclass(frozen=True)
 class DrawingLayout:
-    """Boxes by node id, routes by flow id, and for labels of flows the left end of their base line."""
+    """Boxes by node id, routes by flow id, and for labels of flows the left end of their base line.
+
+    `borders` are the heights of the lines between lanes.
+    """
 
     boxes: Mapping[str, NodeBox]
     routes: Mapping[str, tuple[Point, ...]]
     labels: Mapping[str, Point]
     width: float
     height: float
+    borders: tuple[float, ...] = ()
 
 
-def layout(graph: Graph) -> DrawingLayout:
-    """The layout of any graph, including unsound and disconnected ones."""
+def layout(
+    graph: Graph, lanes: Mapping[str, int] | None = None, least: tuple[float, float] = (0.0, 0.0)
+) -> DrawingLayout:
+    """The layout of any graph, including unsound and disconnected ones.
+
+    `lanes` are numbered from above, by node id; tasks have `least` that width and height.
+    """
     number = {node.id: place for place, node in enumerate(graph.nodes)}
     edges = [(number[flow.source], number[flow.target]) for flow in graph.flows]
     columns = in_columns(len(graph.nodes), edges, number[graph.start.id], number[graph.end.id])
-    sizes = [size_of(graph, node) for node in graph.nodes]
+    inside = _lanes(graph, columns, lanes) if lanes else ()
+    sizes = [_at_least(least, node, size_of(graph, node)) for node in graph.nodes]
     names = [NAME_LINE * len(name_below(node)) for node in graph.nodes]
     extents = [Extent(height / 2, height / 2 + name) for (_, height), name in zip(sizes, names, strict=True)]
     extents += [Extent(0, 0)] * (len(columns.column) - len(sizes))
-    y = heights(columns, extents, _main_path(graph, columns))
+    y, borders = heights(columns, extents, _main_path(graph, columns), inside)
     # The highest node or flow stands at the margin.
     tops = [y[place] - (size[1] / 2) for place, size in enumerate(sizes)] + list(y[len(sizes) :])
     shift = MARGIN - min(tops)
-    return _Sheet(graph, columns, sizes, [round(height + shift, 2) for height in y]).layout()
+    found = _Sheet(graph, columns, sizes, [round(height + shift, 2) for height in y]).layout()
+    return replace(found, borders=tuple(round(border + shift, 2) for border in borders))
+
+
+def _at_least(least: tuple[float, float], node: Node, size: tuple[float, float]) -> tuple[float, float]:
+    return (max(size[0], least[0]), max(size[1], least[1])) if node.kind == "task" and not node.silent else size
+
+
+def _lanes(graph: Graph, columns: DrawingColumns, lanes: Mapping[str, int]) -> list[int]:
+    """The lane of every vertex: bends run in the lane of the node they come from. Orders columns by lane."""
+    found = [lanes[node.id] for node in graph.nodes]
+    found += [0] * (len(columns.column) - len(found))
+    for path in columns.paths:
+        for bend in path[1:-1]:
+            found[bend] = found[columns.owner.get(bend, path[0])]
+    for column in columns.order:
+        column.sort(key=found.__getitem__)
+    return found
 
 
 def _main_path(graph: Graph, columns: DrawingColumns) -> list[Edge]:
@@ -236,7 +263,7 @@ class _Sheet:
         box, kind = self._box(node), self.graph.nodes[node]
         half = box.width / 2
         off = min(abs(x - box.middle[0]) / half, 1.0)
-        if kind.kind != "task":
+        if kind.kind != "task" or is_event(kind):
             return round(box.middle[1] - half * sqrt(1 - off * off), 2)
         return round(box.y + box.height / 2 * off, 2) if kind.silent else box.y
 

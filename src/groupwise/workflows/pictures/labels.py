@@ -6,7 +6,9 @@ Widths are those of a common sans-serif face, slightly generous: a picture must 
 import unicodedata
 from typing import Literal
 
+from groupwise.workflows.endings import role_of
 from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.titles import percent
 
 # Pixels: sizes of letters, height of a line, widest label of a task, side of a gateway, diameter of a start or end,
 # and width of the strip in which a task shows its own join or split.
@@ -19,6 +21,7 @@ GATE = 40.0
 ROUND = 30.0
 STRIP = 20.0
 CONDITION_LETTERS = 22
+LABEL_LETTERS = 40
 UNBOUNDED = 1_000_000  # a limit of this many instances or more is shown as "or more"
 
 _NARROW, _WIDE = frozenset("fijlrt.,:;'|!()[]{}-/\\ I"), frozenset("mwMW@%")
@@ -79,22 +82,13 @@ def shortened(text: str, letters: int) -> str:
     return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
 
 
-def percent(share: float) -> str:
-    """62%, 2.5%, 0.1%: as many digits as are useful."""
-    value = 100 * share
-    if value >= 9.95 or abs(value - round(value)) < 0.05:
-        return f"{value:.0f}%"
-    return f"{value:.1g}%" if value < 1 else f"{value:.1f}%"
-
-
 def flow_label(flow: Flow) -> str:
-    """The label of a flow: its probability and its condition, as far as they are known."""
-    parts = [percent(flow.probability)] if flow.probability is not None else []
-    if flow.condition:
-        parts.append(shortened(flow.condition, CONDITION_LETTERS))
-    elif flow.default:
-        parts.append("otherwise")
-    return " ".join(parts)
+    """The label of a flow: its name or condition, and its probability, as far as they are known."""
+    share = percent(flow.probability) if flow.probability is not None else ""
+    if flow.name:
+        return shortened(flow.name if share in flow.name else f"{flow.name} {share}", LABEL_LETTERS)
+    said = shortened(flow.condition, CONDITION_LETTERS) or ("otherwise" if flow.default else "")
+    return " ".join(filter(None, (share, said)))
 
 
 Icon = Literal["instances", "retry", "timeout", "delay", "due", "priority"]
@@ -140,7 +134,7 @@ def seconds(time: float) -> str:
 
 def size_of(graph: Graph, node: Node) -> tuple[float, float]:
     """Width and height of a node's shape."""
-    if node.kind != "task":
+    if node.kind != "task" or is_event(node):
         return ROUND, ROUND
     if node.silent:
         return GATE, GATE
@@ -151,11 +145,18 @@ def size_of(graph: Graph, node: Node) -> tuple[float, float]:
     return max(72.0, inside + 26) + STRIP * sum(strips_of(graph, node)), max(44.0, height)
 
 
+def is_event(node: Node) -> bool:
+    """Whether a silent node is an event, not a gateway: an early end, or whatever a BPMN file calls one."""
+    carried = any(e.name.endswith("Event") and "BPMN" in e.namespace for e in node.extras)
+    return node.silent and (carried or role_of(node) in ("end", "event"))
+
+
 def strips_of(graph: Graph, node: Node) -> tuple[bool, bool]:
     """Whether a task itself joins, and whether it splits, without a gateway, as tasks in YAWL do."""
     if node.kind != "task" or node.silent:
         return False, False
-    return len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1
+    out = [flow for flow in graph.out_of(node.id) if role_of(graph.by_id[flow.target]) != "event"]
+    return len(graph.into(node.id)) > 1, len(out) > 1
 
 
 def name_below(node: Node) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from groupwise.workflows.pictures.column_assignment import DrawingColumns, Edge
 
 PASSES = 12  # times that all rows move towards their neighbours
 BETWEEN_NODES, BESIDE_A_BEND, ABOVE_A_NODE = 24.0, 22.0, 20.0
+INSIDE_A_LANE, EMPTY_LANE = 20.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,19 @@ class Extent:
     below: float
 
 
-def heights(columns: DrawingColumns, extents: Sequence[Extent], main: Sequence[Edge]) -> list[float]:
-    """The y of the middle of every vertex, growing downwards from 0."""
-    row = _rows(columns, set(main))
+def heights(
+    columns: DrawingColumns, extents: Sequence[Extent], main: Sequence[Edge], lanes: Sequence[int] = ()
+) -> tuple[list[float], list[float]]:
+    """The y of the middle of every vertex, growing downwards from 0, and of the borders below all lanes but the last.
+
+    `lanes` has the lane of every vertex; columns must be ordered by it.
+    """
+    row = _rows(columns, set(main), lanes)
     limits = _limits(columns, extents, row)
-    order = _top_down(set(row), limits)
+    # Borders are rows of their own, numbered from −1 downwards.
+    borders = [-1 - lane for lane in range(max(lanes, default=0))]
+    limits |= _borders(extents, row, lanes, borders)
+    order = _top_down({*row, *borders}, limits)
     above: dict[int, list[tuple[int, float]]] = {name: [] for name in order}
     below: dict[int, list[tuple[int, float]]] = {name: [] for name in order}
     for (upper, lower), gap in limits.items():
@@ -41,6 +50,7 @@ def heights(columns: DrawingColumns, extents: Sequence[Extent], main: Sequence[E
     for name in order:
         y[name] = max((y[other] + gap for other, gap in above[name]), default=0.0)
     pulls = _pulls(columns, extents, row, set(main))
+    pulls |= {border: [] for border in borders}
     for _ in range(PASSES):
         for name in [*reversed(order), *order]:
             if pulls[name]:
@@ -49,21 +59,41 @@ def heights(columns: DrawingColumns, extents: Sequence[Extent], main: Sequence[E
                 least = max((y[other] + gap for other, gap in above[name]), default=-inf)
                 most = min((y[other] - gap for other, gap in below[name]), default=inf)
                 y[name] = max(min(wish, most), least)
-    return [y[row[vertex]] for vertex in range(len(columns.column))]
+    return [y[row[vertex]] for vertex in range(len(columns.column))], [y[border] for border in borders]
 
 
-def _rows(columns: DrawingColumns, main: set[Edge]) -> list[int]:
+def _borders(
+    extents: Sequence[Extent], row: Sequence[int], lanes: Sequence[int], borders: Sequence[int]
+) -> dict[Edge, float]:
+    """The least distances between the rows of a lane and its borders; every lane has some height."""
+    limits = {pair: EMPTY_LANE for pair in pairwise(borders)}
+    for vertex, lane in enumerate(lanes):
+        if lane < len(borders):
+            pair, room = (row[vertex], borders[lane]), extents[vertex].below + INSIDE_A_LANE
+            limits[pair] = max(limits.get(pair, 0.0), room)
+        if lane > 0:
+            pair, room = (borders[lane - 1], row[vertex]), extents[vertex].above + INSIDE_A_LANE
+            limits[pair] = max(limits.get(pair, 0.0), room)
+    return limits
+
+
+def _rows(columns: DrawingColumns, main: set[Edge], lanes: Sequence[int]) -> list[int]:
     """The row of every vertex, named after its leftmost vertex."""
     row = list(range(len(columns.column)))
     nodes = len(columns.column) - sum(len(path) - 2 for path in columns.paths)
     for left, right in pairwise(columns.order):
-        for a, b in _aligned(columns, left, right, main, nodes):
+        for a, b in _aligned(columns, left, right, main, nodes, lanes):
             row[b] = row[a]
     return row
 
 
-def _aligned(columns: DrawingColumns, left: list[int], right: list[int], main: set[Edge], nodes: int) -> list[Edge]:
-    """Links between two columns that become straight: the main path first, then long flows, then median neighbours."""
+def _aligned(
+    columns: DrawingColumns, left: list[int], right: list[int], main: set[Edge], nodes: int, lanes: Sequence[int]
+) -> list[Edge]:
+    """Links between two columns that become straight: the main path first, then long flows, then median neighbours.
+
+    Only links within a lane can be straight.
+    """
     here = {vertex: place for place, vertex in enumerate(left)}
     there = {vertex: place for place, vertex in enumerate(right)}
 
@@ -77,6 +107,8 @@ def _aligned(columns: DrawingColumns, left: list[int], right: list[int], main: s
     chosen: list[Edge] = []
     taken: list[tuple[int, int]] = []
     for a, b in sorted({(one, other) for one in left for other in columns.right[one]}, key=rank):
+        if lanes and lanes[a] != lanes[b]:
+            continue
         p, q = here[a], there[b]
         # Chosen links must not cross or share an end: then rows never cross.
         if all((p < other) == (q < mate) and p != other and q != mate for other, mate in taken):

@@ -7,9 +7,12 @@ from typing import cast
 
 import groupwise.workflows.pictures.labels as labels
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import role_of
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
 from groupwise.workflows.pictures.drawing_layout import MARGIN, NAME_LINE, DrawingLayout, NodeBox, in_rows, layout
 from groupwise.workflows.pictures.shapes import POOLS, Disc, Line, Oblong, Scene, Shape, Words, glyph, icon_of, region
+from groupwise.workflows.requirements import Requirements
+from groupwise.workflows.titles import titled
 
 
 def without_detours(graph: Graph) -> Graph:
@@ -21,7 +24,7 @@ def without_detours(graph: Graph) -> Graph:
     for node in graph.nodes:
         into = [flow for flow in flows.values() if flow.target == node.id]
         out = [flow for flow in flows.values() if flow.source == node.id]
-        idle = node.kind == "task" and node.silent and not node.name and not node.cancels
+        idle = node.kind == "task" and node.silent and not node.name and not node.cancels and not labels.is_event(node)
         if not idle or len(into) != 1 or len(out) != 1:
             continue
         # One flow takes the place of the two; not if it exists already, or would lead from a node to itself.
@@ -131,11 +134,22 @@ class PlacedGraph:
     top: float
 
 
+def shown(graph: Graph, requirements: Requirements | None) -> Graph:
+    """The graph as it is drawn: choices have names, gateways that do nothing are left out, and early ends are ends."""
+    found = titled(without_detours(graph), requirements)
+    flows = [flow for flow in found.flows if role_of(found.by_id[flow.source]) != "end"]
+    # How likely a choice is stands in its name; that an activity usually does not fail goes without saying.
+    failing = {flow.source for flow in flows if role_of(found.by_id[flow.target]) == "event"}
+    usual = [flow.source in failing and role_of(found.by_id[flow.target]) != "event" for flow in flows]
+    plain = (replace(flow, probability=None) if drop else flow for flow, drop in zip(flows, usual, strict=True))
+    return replace(found, flows=tuple(plain))
+
+
 def arranged(document: Document) -> list[PlacedGraph]:
     """The graphs of a document, one below the other; if there are several, with room for a name above each."""
     placed: list[PlacedGraph] = []
     top = 0.0
-    for graph in map(without_detours, document.graphs):
+    for graph in (shown(graph, document.requirements) for graph in document.graphs):
         top += MARGIN if len(document.graphs) > 1 else 0.0
         placed.append(PlacedGraph(graph, in_rows(graph, layout(graph)), top))
         top += placed[-1].layout.height
@@ -220,12 +234,23 @@ def _node(document: Document, graph: Graph, node: Node, box: NodeBox, pools: Map
     x, y = box.middle
     if node.kind != "task":
         yield Disc(x, y, box.width / 2 - 1, node.kind, hint)
+    elif labels.is_event(node):
+        yield from _event(graph, node, box, hint)
     elif node.silent:
         yield from _gate(graph, node, box, hint)
     else:
         yield from _task(graph, node, box, pools.get(pool_of(document, node), "call" if node.calls else "task"), hint)
     for number, line in enumerate(labels.name_below(node)):
         yield Words(x, box.bottom + 12 + NAME_LINE * number, line, "label", "middle")
+
+
+def _event(graph: Graph, node: Node, box: NodeBox, hint: str) -> Iterator[Shape]:
+    """A circle: thick where a case ends, double on the way."""
+    (x, y), last = box.middle, all(graph.by_id[flow.target].kind == "end" for flow in graph.out_of(node.id))
+    over = role_of(node) == "end" or (last and "event" not in role_of(node))
+    yield Disc(x, y, box.width / 2 - 1, "end" if over else "condition", hint)
+    if not over:
+        yield Disc(x, y, box.width / 2 - 4, "condition", hint)
 
 
 def _gate(graph: Graph, node: Node, box: NodeBox, hint: str) -> Iterator[Shape]:

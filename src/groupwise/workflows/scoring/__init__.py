@@ -5,6 +5,7 @@ metrics          the same metrics of any graph, by definition; the reference for
 graph_regions    the nested single-entry single-exit regions of a graph, which `metrics` needs
 measures         the seventeen measures of a score, their scales, and how maintainability is measured
 references       the bounds that the scales of the measures refer to, from the requirements alone
+lost_cases       the share of cases that a design loses through failed tries
 score            from performance and shape to a score. Open this first
 """
 

@@ -1,16 +1,15 @@
 """The reference points of the score's scales, from the requirements alone: a score means the same everywhere."""
 
-import math
 from dataclasses import dataclass
 
-from groupwise.workflows.lower_bounds import best_cycle_time, least_wages, least_work, shortest_time
+from groupwise.workflows.lower_bounds import best_cycle_time, least_wages, least_work, shortest_times
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.rules import needs
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Bounds that no design can beat, per case: seconds, cost, byte-seconds, cases per second, a share, seconds.
+    """Bounds that no design can beat, per case: seconds, cost, byte-seconds, cases per second, seconds.
 
     `cost` is what the work itself costs, by the cheapest pools; `staffed` also pays the fewest servers that could keep
     up. `cyclomatic` and `control_flow` are the complexity of the choices and loops that the requirements demand.
@@ -21,7 +20,6 @@ class References:
     staffed: float
     memory: float
     throughput: float
-    completed: float
     work: float
     cyclomatic: int
     control_flow: int
@@ -30,8 +28,8 @@ class References:
 def references_of(requirements: Requirements) -> References:
     needed, activities = needs(requirements), requirements.activities
     wages = spent = memory = 0.0
-    for name in needed:
-        activity, seconds = activities[name], shortest_time(requirements, name, needed)
+    for name, seconds in shortest_times(requirements, needed).items():
+        activity = activities[name]
         pools = [requirements.pools[pool] for pool in activity.pools]
         fastest = max((pool.speed for pool in pools), default=1.0)
         # `seconds` are at the fastest pool's speed; the cheapest pool per unit of work sets the wage.
@@ -54,7 +52,6 @@ def references_of(requirements: Requirements) -> References:
         max(wages, staffed) + spent,
         memory,
         throughput=rate if rate is not None else (requirements.demand.runs / best if best else 0.0),
-        completed=math.prod(1 - activities[name].knock_out * share for name, share in needed.items()),
         work=least_work(requirements),
         cyclomatic=1 + sum(count - 1 for count in ways) + loops,
         control_flow=sum(ways) + 2 * loops,

@@ -25,6 +25,7 @@ from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.requirements import Requirements, Weights
 from groupwise.workflows.rules import RuleBook
 from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
+from groupwise.workflows.scoring.lost_cases import LostCases
 from groupwise.workflows.scoring.measures import BY_GROUP, GROUPS, MEASURES
 from groupwise.workflows.scoring.references import references_of
 from groupwise.workflows.violations import Violation
@@ -53,7 +54,7 @@ class DesignScore:
     """The total, the share that each group reaches (None: nothing to measure), and every measure behind them.
 
     `measured` has value, share and reference of each of `MEASURES`. `relative` has the groups' z-scores if the total is
-    made from them.
+    made from them. `kept` is the share of cases that are not lost by failures and timeouts.
     """
 
     total: float
@@ -63,6 +64,7 @@ class DesignScore:
     broken: tuple[Violation, ...] = ()
     relative: tuple[float, ...] | None = None
     performance: Performance | None = None
+    kept: float = 1.0
 
     def explain(self) -> ScorePart:
         """The score as a tree of parts."""
@@ -104,6 +106,8 @@ class DesignScore:
 Measured: TypeAlias = tuple[float | None, float, float]
 NOTHING: Measured = (None, 0.0, 0.0)
 GROUP_WEIGHTS = tuple([tuple([MEASURES[n].weight for n in BY_GROUP[group]]) for group in GROUPS])
+# A lost case counts this many times: it is worse than one that takes its share longer.
+LOST_COUNTS = 3
 COVERAGE = next(place for place, n in enumerate(BY_GROUP["structure"]) if MEASURES[n].name == "path coverage")
 
 
@@ -119,6 +123,7 @@ class DesignScorer:
             raise ConfigError("every weight of the score is 0", hint="Set at least one above 0.", field="objective")
         self.rules = RuleBook(requirements)
         self.references = references_of(requirements)
+        self.cases = LostCases(requirements)
         self.needed = sum(self.rules.needs.values())
         self.rate = requirements.demand.arrivals_per_second
         pools = requirements.pools
@@ -150,9 +155,9 @@ class DesignScorer:
             return DesignScore(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
         assert performance is not None
         structure, maintainability = self._shape(design, found)
-        # Completed cases (of those that can be) times covered activities: the share of the required work that is done.
-        possible = self.references.completed
-        done = (min(1.0, performance.completed / possible) if possible else 1.0) * structure[COVERAGE][1]
+        # Cases that are not lost, times covered activities: the share of the required work that is done.
+        kept = self.cases.kept(design, performance.completed)
+        done = kept**LOST_COUNTS * structure[COVERAGE][1]
         by_group = (
             self._performance(design, found, performance, done),
             structure,
@@ -161,7 +166,7 @@ class DesignScorer:
         )
         groups = tuple(map(_group_share, GROUP_WEIGHTS, by_group))
         measured = tuple(itertools.chain.from_iterable(by_group))
-        return DesignScore(_weighted(self.weights, groups), groups, self.weights, measured, performance=performance)
+        return DesignScore(_weighted(self.weights, groups), groups, self.weights, measured, (), None, performance, kept)
 
     def _performance(self, design: Design, found: Anatomy, performance: Performance, done: float) -> list[Measured]:
         """Time, memory and throughput are scaled by the share of work that is `done`: giving up must not pay."""
@@ -249,8 +254,9 @@ class DesignScorer:
         root = rewritten(design.root, waited_for)
         if root == design.root:
             return found
-        tier = "measured" if found.tier == "simulation" else "auto"
-        patient = evaluate(replace(design, root=root), self.requirements, tier)
+        patient = evaluate(
+            replace(design, root=root), self.requirements, "measured" if found.tier == "simulation" else "auto"
+        )
         return replace(
             patient,
             cycle_time=max(found.cycle_time, patient.cycle_time),

@@ -3,9 +3,12 @@
 vocabulary.py      names of BPMN, and the annotations that we add
 reader.py          files to documents; open this file first
 sketch.py          a process while it is read: brings gateways, links and loops into the form of a graph
-writer.py          documents to files: nodes as elements, lanes, processes
+writer.py          documents to files: processes, flows, diagrams
+elements.py        nodes as elements
 wiring.py          which gateways and sub-processes a graph needs in BPMN
-diagram.py         shapes and edges
+lanes.py           a lane for every pool that performs tasks
+arrangement.py     where the elements of a process are drawn
+diagram.py         shapes, edges and labels
 """
 
 from groupwise.workflows.files.bpmn.reader import read

@@ -19,8 +19,8 @@ GATE, EVENT, PADDING = 50.0, 36.0, 30.0
 class DiagramSheet:
     """One diagram while it is drawn.
 
-    `boxes` are by element id, `lines` (source, target) and `routes` (points) by flow id; `carried` are shapes and edges
-    kept from the file.
+    `boxes` are by element id, `lines` (source, target) and `routes` (points) by flow id, `labels` by either; `carried`
+    are shapes and edges kept from the file. `level` are pools and lanes, which are drawn across the page.
     """
 
     plane: str
@@ -30,6 +30,8 @@ class DiagramSheet:
     lines: dict[str, tuple[str, str]] = field(default_factory=dict)
     routes: dict[str, tuple[Point, ...]] = field(default_factory=dict)
     expanded: set[str] = field(default_factory=set)
+    level: set[str] = field(default_factory=set)
+    labels: dict[str, NodeBox] = field(default_factory=dict)
 
     def around(self, names: Iterable[str]) -> NodeBox:
         inner = [self.boxes[name] for name in names if name in self.boxes] or [NodeBox(0, 0, 100, 80)]
@@ -38,7 +40,8 @@ class DiagramSheet:
         return NodeBox(left, top, right - left, bottom - top)
 
     def element(self, number: int, rest: tuple[Element, ...] = ()) -> Element:
-        shapes = [self._shape(name, box) for name, box in self.boxes.items()]
+        known = {part.get("bpmnElement") for part in rest}
+        shapes = [self._shape(name, box) for name, box in self.boxes.items() if name not in known]
         edges = [self._edge(name, ends) for name, ends in self.lines.items()]
         attributes = (("id", f"{OURS}_{number}_plane"), ("bpmnElement", self.plane))
         plane = Element(f"{{{BPMNDI}}}BPMNPlane", attributes, "", (*rest, *shapes, *edges))
@@ -47,11 +50,13 @@ class DiagramSheet:
     def _shape(self, name: str, box: NodeBox) -> Element:
         if name in self.carried:
             return self._named(self.carried[name], name)
-        bounds = {"x": box.x, "y": box.y, "width": box.width, "height": box.height}
-        inner = Element(f"{{{DC}}}Bounds", tuple((key, f"{value:.1f}") for key, value in bounds.items()))
         extra = (("isExpanded", "true"),) if name in self.expanded else ()
+        extra = (("isHorizontal", "true"),) if name in self.level else extra
         attributes = (("id", free_name(f"{name}_shape", self.taken)), ("bpmnElement", name), *extra)
-        return Element(f"{{{BPMNDI}}}BPMNShape", attributes, "", (inner,))
+        return Element(f"{{{BPMNDI}}}BPMNShape", attributes, "", (_bounds(box), *self._label(name)))
+
+    def _label(self, name: str) -> list[Element]:
+        return [Element(f"{{{BPMNDI}}}BPMNLabel", (), "", (_bounds(self.labels[name]),))] if name in self.labels else []
 
     def _edge(self, name: str, ends: tuple[str, str]) -> Element:
         if name in self.carried:
@@ -60,11 +65,16 @@ class DiagramSheet:
         points = self.routes.get(name) or _line(source, target)
         inner = tuple(Element(f"{{{DI}}}waypoint", (("x", f"{x:.1f}"), ("y", f"{y:.1f}"))) for x, y in points)
         attributes = (("id", free_name(f"{name}_edge", self.taken)), ("bpmnElement", name))
-        return Element(f"{{{BPMNDI}}}BPMNEdge", attributes, "", inner)
+        return Element(f"{{{BPMNDI}}}BPMNEdge", attributes, "", (*inner, *self._label(name)))
 
     @staticmethod
     def _named(carried: Element, name: str) -> Element:
         return replace(carried, attributes=(*carried.attributes, ("bpmnElement", name)))
+
+
+def _bounds(box: NodeBox) -> Element:
+    values = {"x": box.x, "y": box.y, "width": box.width, "height": box.height}
+    return Element(f"{{{DC}}}Bounds", tuple((key, f"{value:.1f}") for key, value in values.items()))
 
 
 def _line(source: NodeBox, target: NodeBox) -> list[Point]:

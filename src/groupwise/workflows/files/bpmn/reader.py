@@ -6,12 +6,13 @@ which brings it into the form that graphs have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import MARK, mark, role_of
 from groupwise.workflows.files.annotations import document_parts, from_text, handling_of, seconds_of
 from groupwise.workflows.files.bpmn.diagram import drawings, is_our_layout, rest_of_diagrams
 from groupwise.workflows.files.bpmn.sketch import Region, Sketch
@@ -42,7 +43,7 @@ class Scope:
             if part.name in bpmn.NODES:
                 here.append(self._node(part))
             elif part.name == "laneSet":
-                self.extras += [] if part.get("id") == bpmn.LANES else [bpmn.normal(_bare_lanes(part))]
+                self.extras += [] if _is_ours(part) else [bpmn.normal(_bare_lanes(part))]
             elif part.name in (*bpmn.AMONG, *bpmn.ARTIFACTS) or (whole and part.name in (*bpmn.BEFORE, *bpmn.ROLES)):
                 self.extras.append(bpmn.normal(part))
             elif part.name in ("adHocSubProcess", "choreographyTask", "subChoreography", "callChoreography"):
@@ -89,7 +90,9 @@ class Scope:
             self.extras.append(bpmn.normal(part))
             self.file.notes.append(f"{place(part)}<{part.name}> {name!r} is kept, but is not part of the graph")
             return name
-        node = Node(name, part.get("name"), documentation=part.says("documentation"))
+        # A name that we made up is not kept, unless somebody changed it.
+        said = "" if part.get("name") == values.get("named") else part.get("name")
+        node = Node(name, said, documentation=part.says("documentation"))
         if part.name in bpmn.GATEWAYS:
             node = self._gateway(node, part)
         elif part.name in bpmn.EVENTS:
@@ -98,7 +101,11 @@ class Scope:
             node = self._activity(node, part)
         lane, pool = self.file.lanes.get(node.id, ("", node.handling.pool))
         kept = (Element(f"{{{bpmn.OWN}}}lane", text=lane),) if node.handling.pool != pool else ()
-        extras = (*self._self(node, part), *kept, *self.file.drawing(part))
+        ending = bpmn.find_annotation(part, MARK)
+        ended = () if ending is None else (Element(ending.tag, ending.attributes),)
+        if ending is not None and ending.get("role") == "end" and node.kind == "end":
+            node = replace(node, kind="task", silent=True)
+        extras = (*self._self(replace(node, extras=ended), part), *ended, *kept, *self.file.drawing(part))
         self.sketch.nodes[name] = replace(node, extras=extras)
         rules = {side: values[side] for side in ("join", "split") if values.get(side) in ("and", "or", "xor")}
         if rules:
@@ -167,6 +174,9 @@ class Scope:
         noted = values or bpmn.find_annotation(part, "node") is not None
         if not noted and node.id in self.file.lanes and part.name != "subProcess":
             values = {"pool": self.file.lanes[node.id][1]}
+        # Somebody moved it from one of our lanes to another.
+        if "pool" in values and node.id in self.file.our_lanes:
+            values["pool"] = self.file.our_lanes[node.id]
         try:
             return replace(node, calls=calls, handling=handling_of(values), copies=bpmn.copies_of(part))
         except (ConfigError, KeyError, ValueError) as error:
@@ -185,9 +195,11 @@ class Scope:
         if node.calls and part.name == "callActivity":
             attributes = tuple(pair for pair in attributes if pair[0] != "calledElement")
         # What the writer would write anyway is not kept, so that a document does not grow by being saved.
-        usual = bpmn.written_copies(replace(node, extras=()))
+        early = bpmn.EARLY.get(role_of(node))
+        usual = [*bpmn.written_copies(replace(node, extras=())), *(early.children if early is not None else ())]
         children = tuple(e for e in children if e not in usual)
-        plain = not attributes and not children and part.name in _plain_names(node)
+        usual_names = (*_plain_names(node), bpmn.annotated_values(part, "node").get("typed"))
+        plain = not attributes and not children and part.name in usual_names
         return () if plain else (Element(part.tag, attributes, "", tuple(map(bpmn.normal, children))),)
 
     def _flow(self, part: Element) -> None:
@@ -204,15 +216,19 @@ class Scope:
         # BPMN names the default flow on its source, a graph on the flow itself.
         default = self.file.defaults.get(ends[0]) == part.get("id")
         text = "" if condition is None else condition.text.strip()
-        flow = Flow(ends[0], ends[1], share, text, default)
+        said = "" if part.get("name") == values.get("named") else part.get("name")
+        flow = Flow(ends[0], ends[1], share, text, default, said)
+        if values.get("exit") == "true":
+            flow = replace(flow, extras=(mark("exit"),))
         bare = bpmn.without_annotations(part)
         children = tuple(e for e in bare.parts if e.name != "conditionExpression")
         spelled = () if condition is None or not text else tuple(p for p in condition.attributes if p[0] != bpmn.TYPE)
         carried = [bpmn.el("conditionExpression", **dict(spelled))] if spelled else []
-        kept = tuple(p for p in part.attributes if p[0] not in ("sourceRef", "targetRef"))
+        kept = tuple(p for p in part.attributes if p[0] not in ("sourceRef", "targetRef", "name"))
         kept = tuple(p for p in kept if p != ("id", bpmn.flow_id(ends[0], ends[1])))
         if kept or children or carried:
-            flow = replace(flow, extras=(Element(part.tag, kept, "", tuple(map(bpmn.normal, (*children, *carried)))),))
+            own = Element(part.tag, kept, "", tuple(map(bpmn.normal, (*children, *carried))))
+            flow = replace(flow, extras=(*flow.extras, own))
         flow = replace(flow, extras=(*flow.extras, *self.file.drawing(part)))
         self.sketch.flows.append(flow)
 
@@ -240,6 +256,8 @@ class Scope:
 
 
 def _plain_names(node: Node) -> tuple[str, ...]:
+    if role_of(node) in bpmn.EARLY:
+        return (bpmn.EARLY[role_of(node)].name,)
     if node.calls:
         return ("callActivity",)
     if node.kind in ("start", "end"):
@@ -249,9 +267,21 @@ def _plain_names(node: Node) -> tuple[str, ...]:
     return ("exclusiveGateway", "parallelGateway", "inclusiveGateway") if node.silent else ("task",)
 
 
+def _is_ours(lanes: Element) -> bool:
+    return lanes.get("id").startswith(bpmn.LANES)
+
+
 def _bare_lanes(lanes: Element) -> Element:
     children = tuple(_bare_lanes(e) for e in lanes.children if e.name != "flowNodeRef")
     return replace(lanes, children=children)
+
+
+def _members(lanes: Element) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Every element in a set of lanes, with the id and the name of its lane."""
+    for lane in lanes.walk():
+        if lane.name == "lane":
+            for member in lane.all("flowNodeRef"):
+                yield member.text.strip(), (lane.get("id"), lane.get("name") or lane.get("id"))
 
 
 def read(content: bytes) -> Document:
@@ -261,11 +291,18 @@ def read(content: bytes) -> Document:
     return _File(root, {} if is_our_layout(root) else drawings(root)).document()
 
 
+def _only_pools(collaboration: Element, drawn: Mapping[str, Element]) -> bool:
+    """Whether it is ours, and still says only that the processes are pools."""
+    pools = all(part.name == "participant" and part.get("processRef") in drawn for part in collaboration.parts)
+    return pools and collaboration.get("id").startswith(bpmn.COLLABORATION)
+
+
 class _File:
     """A file while it is read.
 
     `names` maps ids in the file to ids in the graph, `titles` process ids to graph names, `defaults` element ids to
-    their default flow, `flows` process ids to flows, and `lanes` element ids to the id and the name of their lane.
+    their default flow, `flows` process ids to flows, `lanes` element ids to the id and the name of their lane, and
+    `our_lanes` those in lanes that we made to their names.
     """
 
     def __init__(self, root: Element, drawn: Mapping[str, Element]) -> None:
@@ -277,12 +314,9 @@ class _File:
         everything = [e for e in root.walk() if e.namespace == bpmn.BPMN]
         self.defaults = {e.get("id"): e.get("default") for e in everything if e.get("default")}
         self.flows = self._flows()
-        self.lanes = {
-            member.text.strip(): (lane.get("id"), lane.get("name") or lane.get("id"))
-            for lane in everything
-            if lane.name == "lane"
-            for member in lane.all("flowNodeRef")
-        }
+        sets = [e for e in everything if e.name == "laneSet"]
+        self.lanes = dict(member for lanes in sets if not _is_ours(lanes) for member in _members(lanes))
+        self.our_lanes = {name: lane[1] for lanes in sets if _is_ours(lanes) for name, lane in _members(lanes)}
         self._refuse_double_ids()
 
     def _flows(self) -> dict[str, list[Element]]:
@@ -301,8 +335,9 @@ class _File:
     def _refuse_double_ids(self) -> None:
         seen = set()
         for element in self.root.walk():
-            name = element.get("id")
-            if name and element.namespace in (bpmn.BPMN, bpmn.BPMNDI) and name in seen:
+            # Elements of other tools, and our own annotations, may name ids.
+            name = element.get("id") if element.namespace in (bpmn.BPMN, bpmn.BPMNDI) else ""
+            if name and name in seen:
                 raise refuse(element, f"the id {name!r} is used twice")
             seen.add(name)
 
@@ -336,7 +371,8 @@ class _File:
     def _extras(self, drawn: dict[str, Element]) -> tuple[Element, ...]:
         kept = []
         for part in self.root.parts:
-            if part.namespace == bpmn.BPMN and not (part.name == "process" and part.get("id") in drawn):
+            pools = part.name == "collaboration" and _only_pools(part, drawn)
+            if part.namespace == bpmn.BPMN and not pools and not (part.name == "process" and part.get("id") in drawn):
                 kept.append(bpmn.normal(part))
         usual = (("exporter", "Groupwise"), ("targetNamespace", bpmn.OWN))
         ours = ("id", "name", f"{{{bpmn.XSI}}}schemaLocation")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
+from groupwise.workflows.endings import MARK, mark_of, role_of
 from groupwise.workflows.graph import Flow, Node, Rule
 from groupwise.xml_reader import Element
 
@@ -99,18 +100,21 @@ class Sketch:
 
     def _merge_parts(self) -> None:
         """Merge gateways that were written only for the join or split of a task back into it."""
-        for name, (owner, side) in self.parts.items():
-            rule = self.gates[name]
-            kept = []
-            for flow in self.flows:
-                if {flow.source, flow.target} == {name, owner}:
-                    continue
-                source, target = (owner if end == name else end for end in (flow.source, flow.target))
-                kept.append(replace(flow, source=source, target=target))
-            self.flows = kept
+        owner = {name: task for name, (task, _) in self.parts.items()}
+        # The flows between them, in that direction; one in the other is a loop of the task on itself.
+        between = {(name, task) if side == "join" else (task, name) for name, (task, side) in self.parts.items()}
+        kept = []
+        for flow in self.flows:
+            if (flow.source, flow.target) in between:
+                continue
+            source, target = (owner.get(end, end) for end in (flow.source, flow.target))
+            moved = (source, target) != (flow.source, flow.target)
+            kept.append(replace(flow, source=source, target=target) if moved else flow)
+        self.flows = kept
+        for name, (task, side) in self.parts.items():
             del self.nodes[name]
-            if self.nodes[owner].kind == "task" and side in ("join", "split"):
-                self.change(owner, **{side: rule})
+            if self.nodes[task].kind == "task" and side in ("join", "split"):
+                self.change(task, **{side: self.gates[name]})
 
     def _open_regions(self) -> None:
         """Turn the sub-process of a guarded body back into the body beside its guard."""
@@ -166,7 +170,7 @@ class Sketch:
                 self.nodes[after] = Node(after, silent=True, split=self.nodes[owner].split)
                 self.flows = [replace(f, source=after) if f in normal else f for f in self.flows]
                 self.flows.append(Flow(owner, after))
-            self.flows.append(Flow(owner, event))
+            self.flows.append(Flow(owner, event, _chance(self.nodes[event])))
             # BPMN events interrupt unless they say otherwise.
             interrupts = (bpmn.source_element(self.nodes[event]) or ADDED).get("cancelActivity", "true") != "false"
             if not interrupts:
@@ -209,7 +213,7 @@ class Sketch:
         if len(starts) == 1 and not loose:
             return
         for name in starts:
-            self.change(name, kind="task", silent=True)
+            self._as_event(name, "startEvent")
         start = self.free("start")
         first = Node(start, kind="start", extras=(ADDED,))
         self.nodes = {start: first, **self.nodes}
@@ -217,6 +221,7 @@ class Sketch:
 
     def _one_end(self) -> None:
         """Join several ends, by an or-join if several tokens may arrive; a terminate event cancels everything else."""
+        self._end_early()
         sources = {flow.source for flow in self.flows}
         ends = [name for name, node in self.nodes.items() if node.kind == "end"]
         loose = [name for name, node in self.nodes.items() if name not in sources and node.kind != "end"]
@@ -228,7 +233,7 @@ class Sketch:
         # Several tokens can only exist if something splits by and or or.
         parallel = any(len(ways[name]) > 1 for name in tasks)
         for name in ends:
-            self.change(name, kind="task", silent=True)
+            self._as_event(name, "endEvent")
         end = self.free("end")
         self.nodes[end] = Node(end, kind="end", extras=(ADDED,))
         quiet = [name for name in (*ends, *loose) if name not in final]
@@ -242,3 +247,29 @@ class Sketch:
         everything = [name for name in self.nodes if name not in (end, *final)] + [flow.id for flow in self.flows]
         for name in final:
             self.change(name, cancels=tuple(one for one in everything if not one.startswith(f"{name}→")))
+
+    def _end_early(self) -> None:
+        """Early ends lead to the end; if there is not exactly one, they are ends like any other."""
+        early = [name for name, node in self.nodes.items() if role_of(node) == "end" and not self.out_of(name)]
+        ends = [name for name, node in self.nodes.items() if node.kind == "end"]
+        for name in early:
+            if len(ends) == 1:
+                self.flows.append(Flow(name, ends[0]))
+            else:
+                kept = tuple(e for e in self.nodes[name].extras if e.name != MARK)
+                self.change(name, kind="end", silent=False, extras=kept)
+
+    def _as_event(self, name: str, element: str) -> None:
+        """A start or end that becomes a silent task is still written as an event."""
+        extras = self.nodes[name].extras
+        carried = () if bpmn.source_element(self.nodes[name]) is not None else (bpmn.el(element),)
+        self.change(name, kind="task", silent=True, extras=(*carried, *extras))
+
+
+def _chance(event: Node) -> float | None:
+    """The probability that our mark on an event gives."""
+    found = mark_of(event)
+    try:
+        return float(found.get("chance")) if found is not None else None
+    except ValueError:
+        return None

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from groupwise.workflows.endings import role_of
 from groupwise.workflows.graph import ONCE, Node, Rule, TaskCopies
+from groupwise.workflows.graph import OWN as OWN
 from groupwise.xml_reader import Element, first
 
 BPMN = "http://www.omg.org/spec/BPMN/20100524/MODEL"
@@ -13,11 +15,10 @@ BPMNDI = "http://www.omg.org/spec/BPMN/20100524/DI"
 DC = "http://www.omg.org/spec/DD/20100524/DC"
 DI = "http://www.omg.org/spec/DD/20100524/DI"
 XSI = "http://www.w3.org/2001/XMLSchema-instance"
-OWN = "urn:groupwise:workflow"
 TYPE = f"{{{XSI}}}type"
 PREFIXES = (("bpmn", BPMN), ("bpmndi", BPMNDI), ("dc", DC), ("di", DI), ("xsi", XSI), ("groupwise", OWN))
-# The id of lanes that we made for pools; the reader drops them.
-LANES = "groupwise_lanes"
+# The ids of the collaboration and lanes that we make for pools; the reader drops them.
+LANES, COLLABORATION = "groupwise_lanes", "groupwise_collaboration"
 
 TASKS = ("task", "userTask", "serviceTask", "scriptTask", "manualTask", "businessRuleTask", "sendTask", "receiveTask")
 CALLS = ("callActivity", "subProcess", "transaction")
@@ -75,8 +76,13 @@ def find_annotation(element: Element, name: str) -> Element | None:
 
 
 def source_element(node: Node) -> Element | None:
-    """The BPMN element that a node was read from, without what the node itself says."""
-    return next((e for e in node.extras if e.namespace == BPMN and e.name in NODES), None)
+    """The BPMN element that a node was read from, without what the node itself says; for early endings their event."""
+    found = next((e for e in node.extras if e.namespace == BPMN and e.name in NODES), None)
+    return EARLY.get(role_of(node)) if found is None else found
+
+
+# What is written for nodes by which cases end early.
+EARLY = {"end": el("endEvent"), "event": el("boundaryEvent", el("errorEventDefinition"))}
 
 
 def has_event(element: Element | None, kind: str) -> bool:
@@ -132,6 +138,23 @@ def generated_routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[B
     # An xor gateway compares, an or gateway looks into a list; engines evaluate both.
     asked = [f"{name} == '{t}'" if rule == "xor" else f"'{t}' in {name}" for t in targets]
     return [*(BpmnRoute(question) for question in asked[:-1]), BpmnRoute(default=True)]
+
+
+def connected(nodes: Sequence[Element], flows: Sequence[Element]) -> list[Element]:
+    """The nodes of a process with the flows into and out of them."""
+    found: dict[str, list[Element]] = {node.get("id"): [] for node in nodes}
+    for side, name in (("targetRef", "incoming"), ("sourceRef", "outgoing")):
+        for flow in flows:
+            if flow.get(side) in found:
+                found[flow.get(side)].append(el(name, text=flow.get("id")))
+    return [replace(node, children=_inserted(node.children, found[node.get("id")])) for node in nodes]
+
+
+def _inserted(children: tuple[Element, ...], flows: list[Element]) -> tuple[Element, ...]:
+    children = tuple(child for child in children if child.name not in ("incoming", "outgoing"))
+    before = PARTS[: PARTS.index("incoming")]
+    at = next((place for place, child in enumerate(children) if child.name not in before), len(children))
+    return (*children[:at], *flows, *children[at:])
 
 
 def without_annotations(element: Element) -> Element:

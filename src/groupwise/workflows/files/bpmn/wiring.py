@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
+from groupwise.workflows.endings import role_of
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
+from groupwise.workflows.titles import asked_by
 from groupwise.xml_reader import first
 
 
@@ -105,8 +107,8 @@ class Wiring:
     """The wiring of one graph.
 
     `ids` maps nodes to their ids in the file. Flows enter a node at `entry` and leave it at `exit`: the node itself, or
-    the gateway that joins or splits for it. `gates` are those gateways, with their side and rule. `added` are nodes
-    that the reader added and that are not written.
+    the gateway that joins or splits for it. `gates` are those gateways, with their side and rule, `questions` the names
+    of those that choose. `added` are nodes that the reader added and that are not written.
     """
 
     def __init__(self, graph: Graph, ids: dict[str, str], taken: set[str]) -> None:
@@ -116,7 +118,8 @@ class Wiring:
         self.places = {place for body in self.bodies.values() for place in (body.guard, body.done)}
         self.added = {node.id for node in graph.nodes if first(node.extras, "added", bpmn.OWN) is not None}
         self._refuse_other_cancels()
-        self.flows = [flow for flow in graph.flows if self._is_written(flow)]
+        # Ways out of a process come first: the last way of a choice is its default, and that goes on.
+        self.flows = sorted(filter(self._is_written, graph.flows), key=lambda flow: not role_of(flow))
         self.ways: dict[str, list[Flow]] = {node.id: [] for node in graph.nodes}
         for flow in self.flows:
             self.ways[flow.source].append(flow)
@@ -130,6 +133,12 @@ class Wiring:
                 self.entry[node.id] = self._gate(node, "join", node.join)
             if self.out[node.id] > 1 and not self.is_gateway(node):
                 self.exit[node.id] = self._gate(node, "split", "xor" if node.kind == "start" else node.split)
+        self.questions = {
+            gate: asked_by(graph, node)
+            for node in graph.nodes
+            for gate, side, rule in self.gates[node.id]
+            if side == "split" and rule != "and"
+        }
 
     def _refuse_other_cancels(self) -> None:
         for node in self.graph.nodes:
@@ -144,6 +153,8 @@ class Wiring:
     def _is_written(self, flow: Flow) -> bool:
         """Whether the flow exists in BPMN: not a link, not to a boundary event, and not to or from an added node."""
         if flow.source in self.added or flow.target in self.added or self.is_boundary(flow.target):
+            return False
+        if role_of(self.graph.by_id[flow.source]) == "end":
             return False
         ends = [bpmn.source_element(self.graph.by_id[end]) for end in (flow.source, flow.target)]
         linked = all(bpmn.has_event(end, "link") for end in ends)

@@ -7,139 +7,39 @@ a `Process` one graph, with sub-processes for guarded bodies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.workflows.document import Document
-from groupwise.workflows.files.annotations import document_values, handling_values, to_text
+from groupwise.workflows.endings import role_of
+from groupwise.workflows.files.annotations import document_values, to_text
+from groupwise.workflows.files.bpmn.arrangement import Arrangement, arranged
 from groupwise.workflows.files.bpmn.diagram import EVENT, GATE, DiagramSheet, box_of, marked_as_ours
+from groupwise.workflows.files.bpmn.elements import element_of, gates_of, named_graph
+from groupwise.workflows.files.bpmn.lanes import carried_lanes, has_lanes, lane_set, lanes_for
 from groupwise.workflows.files.bpmn.wiring import GuardedBody, Wiring
 from groupwise.workflows.files.xml_tree import free_name, serialise
-from groupwise.workflows.graph import ONCE, Flow, Graph, Node
+from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.workflows.pictures.drawing_layout import NodeBox, Point, layout, placed
 from groupwise.xml_reader import Element, first, named
 
-
-def element_of(wiring: Wiring, node: Node, processes: Mapping[str, str], embedded: set[str]) -> Element:
-    """The element of a node; `processes` has the ids of the graphs it may call, unless they are `embedded`."""
-    carried = bpmn.source_element(node)
-    tag = _tag(wiring, node, carried, embedded)
-    attributes = {"id": wiring.ids[node.id], **({"name": node.name} if node.name else {})}
-    if tag == "boundaryEvent":
-        attributes["attachedToRef"] = wiring.owner(node)
-    if tag == "callActivity" and node.calls:
-        attributes["calledElement"] = processes[node.calls]
-    default = wiring.default_flow(node.id)
-    # If a gateway splits for the node, that gateway has the default.
-    if default and wiring.exit[node.id] == wiring.ids[node.id] and not tag.startswith(("parallel", "eventBased")):
-        attributes["default"] = default
-    attributes |= dict(carried.attributes if carried is not None else ())
-    children = [bpmn.el("documentation", text=node.documentation)] if node.documentation else []
-    children += _noted(wiring, node, tag, carried)
-    children += [e for e in (carried.children if carried is not None else ()) if e.name not in _WRITTEN_ANEW]
-    if node.id in wiring.bodies:
-        # The event that cancels a body needs a trigger: a condition on a variable.
-        condition = bpmn.formal("condition", bpmn.variable_name(f"{wiring.subs[node.id]}_broken_off"))
-        children.append(bpmn.el("conditionalEventDefinition", condition))
-    children += bpmn.written_copies(node)
-    children.sort(key=lambda e: bpmn.in_place(e, tag))
-    return Element(f"{{{bpmn.BPMN}}}{tag}", tuple(attributes.items()), "", tuple(children))
-
-
-# Parts of the element it was read from that are made again from the node.
-_WRITTEN_ANEW = ("extensionElements", "multiInstanceLoopCharacteristics")
-
-
-def gates_of(wiring: Wiring, node: Node) -> list[Element]:
-    found = []
-    for name, side, rule in wiring.gates[node.id]:
-        noted = bpmn.el("extensionElements", bpmn.annotation("part", {"of": wiring.ids[node.id], "side": side}))
-        default = wiring.default_flow(node.id) if side == "split" and rule != "and" else ""
-        found.append(bpmn.el(bpmn.GATEWAY_OF[rule], noted, id=name, **({"default": default} if default else {})))
-    return found
-
-
-def _tag(wiring: Wiring, node: Node, carried: Element | None, embedded: set[str]) -> str:
-    if node.id in wiring.bodies:
-        return "boundaryEvent"
-    if node.calls and node.calls not in embedded:
-        return "callActivity"
-    if wiring.is_gateway(node):
-        rule = wiring.gate_rule(node)
-        # A gateway with one flow in and one out keeps whatever kind it had.
-        passing = wiring.into[node.id] < 2 and wiring.out[node.id] < 2
-        if carried is not None and carried.name in bpmn.GATEWAYS and (passing or bpmn.GATEWAYS[carried.name] == rule):
-            return carried.name
-        return bpmn.GATEWAY_OF[rule]
-    if carried is not None:
-        return carried.name
-    return f"{node.kind}Event" if node.kind in ("start", "end") else "task"
-
-
-def _noted(wiring: Wiring, node: Node, tag: str, carried: Element | None) -> list[Element]:
-    """Annotations for what BPMN has no place for, after those of other tools."""
-    old = carried.find("extensionElements") if carried is not None else None
-    notes = list(old.children) if old is not None else []
-    values: dict[str, str] = {} if wiring.ids[node.id] == node.id else {"id": node.id}
-    if node.kind == "condition" and tag != "eventBasedGateway":
-        values["kind"] = "condition"
-    if node.kind == "task" and not wiring.is_boundary(node.id):
-        values |= wiring.unusual_rules(node)
-    # An empty annotation says that the lane is not the pool.
-    in_a_lane = first(node.extras, "lane", bpmn.OWN) is not None
-    if values or (node.kind == "task" and node.handling.pool is None and in_a_lane):
-        notes.append(bpmn.annotation("node", values))
-    handling = handling_values(node.handling)
-    if handling and not (node.silent and set(handling) == {"delay"}):
-        notes.append(bpmn.annotation("handling", handling))
-    if node.copies != ONCE and not (carried is not None and bpmn.written_copies(node)):
-        copies = node.copies
-        notes.append(bpmn.annotation("copies", {"least": copies.least, "most": copies.most, "enough": copies.enough}))
-    return [bpmn.el("extensionElements", *notes)] if notes else []
-
-
-def lanes_of(wiring: Wiring, inner: Iterable[tuple[Graph, dict[str, str]]], embedded: bool) -> list[Element]:
-    """The file's lanes with their members, also of `inner` graphs; or new lanes for the pools, unless embedded."""
-    carried = [e for e in wiring.graph.extras if e.name == "laneSet" and e.namespace == bpmn.BPMN]
-    members: dict[str, list[str]] = {}
-    for graph, ids in ((wiring.graph, wiring.ids), *inner):
-        for node in graph.nodes:
-            lane = first(node.extras, "lane", bpmn.OWN)
-            key = lane.text if lane is not None else node.handling.pool
-            if key and node.id not in wiring.places and first(node.extras, "added", bpmn.OWN) is None:
-                members.setdefault(key, []).append(ids[node.id])
-    written = [_filled(lanes, members) for lanes in carried]
-    if members and not carried and not embedded:
-        new = [
-            bpmn.el("lane", *_members(names), id=free_name(f"lane_{pool}", wiring.taken), name=pool)
-            for pool, names in members.items()
-        ]
-        written.append(bpmn.el("laneSet", *new, id=free_name(bpmn.LANES, wiring.taken)))
-    return written
-
-
-def _members(names: Iterable[str]) -> list[Element]:
-    return [bpmn.el("flowNodeRef", text=name) for name in names]
-
-
-def _filled(lanes: Element, members: dict[str, list[str]]) -> Element:
-    if lanes.name != "lane":
-        return replace(lanes, children=tuple(_filled(child, members) for child in lanes.children))
-    found = [*members.pop(lanes.get("id"), []), *members.pop(lanes.get("name"), [])]
-    inner = tuple(_filled(child, members) for child in lanes.children)
-    at = next((place for place, child in enumerate(inner) if child.name == "childLaneSet"), len(inner))
-    return replace(lanes, children=(*inner[:at], *_members(found), *inner[at:]))
+# The band at the left of a pool or lane that has its name.
+BAND = 30.0
 
 
 class Process:
     """A graph while it is written; drawn inside the box of the element `around` if it is embedded there."""
 
     def __init__(self, file: _File, graph: Graph, sheet: DiagramSheet, around: str = "") -> None:
-        self.file, self.graph, self.sheet = file, graph, sheet
-        self.wiring = Wiring(graph, file.ids[graph.name], file.taken)
+        self.file, self.given, self.sheet = file, graph, sheet
+        self.graph = named_graph(file.document, graph)
+        self.wiring = Wiring(self.graph, file.ids[graph.name], file.taken)
         self.ids = self.wiring.ids
-        self.routes: dict[str, tuple[Point, ...]] = {}
+        self.names = {flow.id: flow.name for flow in graph.flows}
+        self.pool = "" if around else file.pools.get(graph.name, "")
+        self.lanes = lanes_for(file.document, graph, file.taken) if not around and graph.name in file.laned else None
+        self.arrangement = Arrangement()
         self.boxes = self._boxes(around)
 
     def content(self) -> list[Element]:
@@ -149,7 +49,7 @@ class Process:
         before = [e for name in bpmn.BEFORE for e in named(extras, name, bpmn.BPMN)]
         after = [e for name in (*bpmn.ARTIFACTS, *bpmn.ROLES) for e in named(extras, name, bpmn.BPMN)]
         inner = [(graph, self.file.ids[graph.name]) for graph in self._embedded(self.graph)]
-        lanes = lanes_of(self.wiring, inner, self.graph.name in self.file.embedded)
+        lanes = [lane_set(self.wiring, self.lanes)] if self.lanes else carried_lanes(self.wiring, inner)
         return [*before, *lanes, *nodes, *kept, *flows, *after]
 
     def _embedded(self, graph: Graph) -> Iterator[Graph]:
@@ -176,20 +76,27 @@ class Process:
             nodes.append(self._body(body))
             sub = wiring.subs[body.abort]
             flows += [self._link(wiring.exit[body.split], sub), self._link(sub, wiring.entry[body.complete])]
-        return nodes, flows + self._flows_among(set(here))
+        flows += self._flows_among(set(here))
+        return bpmn.connected(nodes, flows), flows
 
     def _node(self, node: Node) -> Element:
         name = self.ids[node.id]
-        self.sheet.boxes[name] = self.boxes[node.id]
+        self._place(name, self.boxes[node.id])
         for gate, side, _ in self.wiring.gates[node.id]:
             box = self.boxes[node.id]
             x = box.x - GATE - 20 if side == "join" else box.right + 20
-            self.sheet.boxes[gate] = NodeBox(x, box.middle[1] - GATE / 2, GATE, GATE)
-        element = element_of(self.wiring, node, self.file.processes, self.file.embedded)
+            self._place(gate, NodeBox(x, box.middle[1] - GATE / 2, GATE, GATE))
+        given, file = self.given.by_id[node.id], self.file
+        element = element_of(self.wiring, node, file.document, given, file.processes, file.embedded)
         if node.calls not in self.file.embedded:
             return element
         inner = Process(self.file, self.file.graphs[node.calls], self.sheet, around=name)
         return replace(element, children=(*element.children, *inner.content()))
+
+    def _place(self, name: str, box: NodeBox) -> None:
+        self.sheet.boxes[name] = self.arrangement.boxes.get(name, box)
+        if name in self.arrangement.names:
+            self.sheet.labels[name] = self.arrangement.names[name]
 
     def _body(self, body: GuardedBody) -> Element:
         wiring, sheet = self.wiring, self.sheet
@@ -201,11 +108,13 @@ class Process:
         values |= {f"{key}_id": getattr(body, key) for key in ("guard", "done") if values[key] != getattr(body, key)}
         chance = {} if body.chance is None else {"chance": body.chance}
         noted = bpmn.el("extensionElements", bpmn.annotation("region", {**values, **chance}))
-        ends = (bpmn.el("startEvent", id=start), bpmn.el("endEvent", id=end))
+        ends = (bpmn.el("startEvent", id=start, name="started"), bpmn.el("endEvent", id=end, name="done"))
         # The start and end event exist only in the file; the reader removes them again.
         links = (self._link(start, wiring.entry[body.first]), self._link(wiring.exit[body.last], end))
+        # The nodes know the flows among them already, but not yet those from the start and to the end.
+        whole = [*links, *flows]
         sheet.expanded.add(sub)
-        return bpmn.el("subProcess", noted, *ends, *nodes, *links, *flows, id=sub)
+        return bpmn.el("subProcess", noted, *bpmn.connected([*ends, *nodes], whole), *whole, id=sub)
 
     def _flows_among(self, here: set[str]) -> list[Element]:
         chosen = {
@@ -222,8 +131,11 @@ class Process:
         ends = self.wiring.exit[flow.source], self.wiring.entry[flow.target]
         extension = first(carried.children, "extensionElements", bpmn.BPMN)
         notes = [] if extension is None else list(extension.children)
-        if flow.probability is not None:
-            notes.append(bpmn.annotation("flow", {"probability": flow.probability}))
+        values: dict[str, float | str] = {} if flow.probability is None else {"probability": flow.probability}
+        values |= {"named": flow.name} if flow.name != self.names[flow.id] else {}
+        values |= {"exit": "true"} if role_of(flow) else {}
+        if values:
+            notes.append(bpmn.annotation("flow", values))
         children = [e for e in carried.children if e.name not in ("extensionElements", "conditionExpression")]
         children += [bpmn.el("extensionElements", *notes)] if notes else []
         if route.condition:
@@ -232,19 +144,25 @@ class Process:
             children.append(replace(expression, attributes=(*expression.attributes, *spelled.attributes)))
         children.sort(key=lambda e: bpmn.in_place(e, "sequenceFlow"))
         self.sheet.lines[name] = ends
-        # A route fits only if no gateway was put before or after the nodes.
-        if flow.id in self.routes and ends == (self.ids[flow.source], self.ids[flow.target]):
-            self.sheet.routes[name] = self.routes[flow.id]
+        self._route(name, ends)
         drawn = first(flow.extras, "BPMNEdge", bpmn.BPMNDI)
         if drawn is not None:
             self.sheet.carried[name] = drawn
-        attributes = {**dict(carried.attributes), "id": name, "sourceRef": ends[0], "targetRef": ends[1]}
+        attributes = {**dict(carried.attributes), "id": name, **({"name": flow.name} if flow.name else {})}
+        attributes |= {"sourceRef": ends[0], "targetRef": ends[1]}
         return Element(carried.tag, tuple(attributes.items()), "", tuple(children))
 
     def _link(self, source: str, target: str) -> Element:
         name = bpmn.flow_id(source, target)
         self.sheet.lines[name] = (source, target)
+        self._route(name, (source, target))
         return bpmn.el("sequenceFlow", id=name, sourceRef=source, targetRef=target)
+
+    def _route(self, flow: str, ends: tuple[str, str]) -> None:
+        if ends in self.arrangement.routes:
+            self.sheet.routes[flow] = self.arrangement.routes[ends]
+        if ends in self.arrangement.labels:
+            self.sheet.labels[flow] = self.arrangement.labels[ends]
 
     def _boxes(self, around: str) -> dict[str, NodeBox]:
         shapes = {node.id: first(node.extras, "BPMNShape", bpmn.BPMNDI) for node in self.graph.nodes}
@@ -258,20 +176,29 @@ class Process:
 
     def _our_boxes(self, around: str) -> dict[str, NodeBox]:
         """Our layout, with more space if there are sub-processes."""
-        drawing = layout(self.graph)
-        # Sub-processes need room for their frame, start and end; stretched routes would not fit, so edges are direct
-        # then.
-        wide, high = (1.8, 1.5) if self.wiring.bodies else (1.0, 1.0)
         right, down = self._corner(around)
-        if self.wiring.bodies:
-            down += 2 * EVENT
-        else:
-            self.routes = {name: tuple((x + right, y + down) for x, y in way) for name, way in drawing.routes.items()}
+        if not self.wiring.bodies:
+            numbers = {name: self.lanes.number(name) for name in self.lanes.pools} if self.lanes else None
+            self.arrangement = arranged(self.wiring, (right + (2 * BAND if self.pool else 0), down), numbers)
+            if self.pool:
+                self._draw_pool(right, down)
+            return {name: self.arrangement.boxes[self.ids[name]] for name in self.ids}
+        # Sub-processes need room for their frame, start and end; routes would not fit, so edges are direct.
         found = {}
-        for name, box in drawing.boxes.items():
+        for name, box in layout(self.graph).boxes.items():
             x, y = box.middle
-            found[name] = _box((x * wide + right, y * high + down), (box.width, box.height))
+            found[name] = _box((x * 1.8 + right, y * 1.5 + down + 2 * EVENT), (box.width, box.height))
         return found
+
+    def _draw_pool(self, right: float, down: float) -> None:
+        """A pool with its lanes around the drawing."""
+        boxes, drawing = self.sheet.boxes, self.arrangement
+        boxes[self.pool] = NodeBox(right, down, drawing.width + 2 * BAND, drawing.height)
+        lines = [down, *drawing.borders, down + drawing.height]
+        lanes = list(self.lanes.ids.values()) if self.lanes else []
+        for name, top, bottom in zip(lanes, lines, lines[1:], strict=False):
+            boxes[name] = NodeBox(right + BAND, top, drawing.width + BAND, bottom - top)
+        self.sheet.level |= {self.pool, *lanes}
 
     def _corner(self, around: str) -> Point:
         """Where to start drawing: inside the sub-process `around`, or below the graphs already on this sheet."""
@@ -328,6 +255,10 @@ class _File:
             for graph in document.graphs
             if graph.name not in self.embedded
         }
+        self.laned = {graph.name for graph in document.graphs if has_lanes(document, graph)}
+        # Where there are lanes, every process is a pool.
+        self.pools = {n: free_name(f"{identity}_pool", self.taken) for n, identity in self.processes.items()
+                      if self.laned}  # fmt: skip
         self.ids = {
             graph.name: {node.id: free_name(node.id, self.taken) for node in graph.nodes} for graph in document.graphs
         }
@@ -335,7 +266,7 @@ class _File:
     def root(self) -> Element:
         sheets: list[DiagramSheet] = []
         processes = []
-        shared = first(self.document.extras, "collaboration", bpmn.BPMN)
+        shared = first(self.document.extras, "collaboration", bpmn.BPMN) or self._collaboration()
         for name, identity in self.processes.items():
             # Processes of a collaboration share one diagram; others have one each.
             if shared is None or not sheets:
@@ -352,6 +283,7 @@ class _File:
         placed_apart = ("import", "extension", "relationship")
         imports, before, after = ([e for e in carried if e.name == name] for name in placed_apart)
         roots = [e for e in carried if e.name not in placed_apart]
+        roots += [shared] if shared is not None and shared not in roots else []
         children = (*imports, *before, *roots, *processes, *diagrams, *after)
         old = first(self.document.extras, "definitions", bpmn.BPMN) or bpmn.el("definitions")
         attributes = {"id": free_name("definitions", self.taken), "name": self.document.name}
@@ -359,6 +291,17 @@ class _File:
         used = {prefix for prefix, _ in bpmn.PREFIXES}
         prefixes = (*bpmn.PREFIXES, *(pair for pair in old.prefixes if pair[0] not in used))
         return Element(f"{{{bpmn.BPMN}}}definitions", tuple(attributes.items()), "", children, prefixes=prefixes)
+
+    def _collaboration(self) -> Element | None:
+        """Pools for the processes, if there are lanes."""
+        if not self.pools:
+            return None
+        titles = {name: self.document.name if name == self.document.root.name else name for name in self.processes}
+        pools = [
+            bpmn.el("participant", id=self.pools[name], name=titles[name], processRef=identity)
+            for name, identity in self.processes.items()
+        ]
+        return bpmn.el("collaboration", *pools, id=free_name(bpmn.COLLABORATION, self.taken))
 
     def _process(self, graph: Graph, identity: str, sheet: DiagramSheet) -> Element:
         old = first(graph.extras, "process", bpmn.BPMN) or bpmn.el("process")
@@ -370,7 +313,11 @@ class _File:
         if known:
             notes.append(bpmn.annotation("document", {}, to_text(known)))
         attributes = {"id": identity, "isExecutable": "true", **dict(old.attributes)}
+        before = set(sheet.boxes)
         content = Process(self, graph, sheet).content()
+        if graph.name in self.pools and self.pools[graph.name] not in sheet.boxes:
+            sheet.boxes[self.pools[graph.name]] = sheet.around(name for name in sheet.boxes if name not in before)
+            sheet.level.add(self.pools[graph.name])
         said = [bpmn.el("documentation", text=graph.documentation)] if graph.documentation else []
         noted = [bpmn.el("extensionElements", *notes)] if notes else []
         return Element(f"{{{bpmn.BPMN}}}process", tuple(attributes.items()), "", (*said, *noted, *content))

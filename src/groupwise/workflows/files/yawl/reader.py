@@ -11,10 +11,11 @@ from typing import Any
 import groupwise.workflows.files.yawl.vocabulary as yawl
 from groupwise.workflows.blocks import PLAIN, Handling
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import MARK, mark
 from groupwise.workflows.files.annotations import checked, document_parts, from_text, handling_of
 from groupwise.workflows.files.xml_tree import inherit, located, parse, place, refuse, xml_name
 from groupwise.workflows.files.yawl.layout import attach_layout
-from groupwise.workflows.graph import ONCE, Flow, Graph, Kind, Node, Rule
+from groupwise.workflows.graph import ONCE, OWN, Flow, Graph, Kind, Node, Rule
 from groupwise.xml_reader import COMMENT, Element
 
 VERSIONS = ("Beta 3", "Beta 4", "Beta 6", "Beta 7", "Beta 7.1", "2.0", "2.1", "2.2", "3.0", "4.0")
@@ -191,7 +192,10 @@ class YawlNet:
 
     def _node(self, name: str, part: Element, spare: set[str]) -> Node:
         known: tuple[str, ...] = ("name", "documentation", "flowsInto")
-        node = Node(self.names[name], _text(part, "name"), KINDS[part.name])
+        # A name that we made up is not kept, unless somebody changed it.
+        said = _text(part, "name")
+        said = "" if said == self.known.get("named", {}).get(name) else said
+        node = Node(self.names[name], said, KINDS[part.name])
         node = replace(node, documentation=_text(part, "documentation"))
         if part.name == "task":
             known = (*known, "join", "split", "removesTokens", "removesTokensFromFlow", *yawl.TASK_EXTRAS)
@@ -218,10 +222,14 @@ class YawlNet:
         usual = self._usual(node, part)
         if named is not None and (calls or named.get("id") in spare):
             usual.append(named)
-        return replace(node, extras=tuple(e for kind in yawl.TASK_EXTRAS for e in part.all(kind) if e not in usual))
+        extras = tuple(e for kind in yawl.TASK_EXTRAS for e in part.all(kind) if e not in usual)
+        ending = self.known.get("endings", {}).get(part.get("id"))
+        marks = () if ending is None else (Element(f"{{{OWN}}}{MARK}", tuple((k, str(v)) for k, v in ending.items())),)
+        return replace(node, extras=(*extras, *marks))
 
     def _usual(self, node: Node, part: Element) -> list[Element]:
-        found = [e for e in (yawl.written_timer(node), yawl.written_resourcing(node)) if e is not None]
+        shown = yawl.performed(node, self._implied(part)) if node.handling.pool is None else node
+        found = [e for e in (yawl.written_timer(node), yawl.written_resourcing(shown)) if e is not None]
         if node.copies != ONCE:
             numbers = yawl.written_numbers(node)
             found += numbers if all(e in part.children for e in numbers) else []
@@ -230,9 +238,16 @@ class YawlNet:
 
     def _handling(self, name: str, part: Element) -> Handling:
         values = dict(self.known.get("handling", {}).get(name, {}))
-        values |= {"pool": yawl.pool_of(part.find("resourcing")), "timeout": yawl.timeout_of(part.find("timer"))}
+        pool = yawl.pool_of(part.find("resourcing"))
+        pool = None if pool == self._implied(part) else pool
+        values |= {"pool": pool, "timeout": yawl.timeout_of(part.find("timer"))}
         with located(part, f"task {name!r}: "):
             return handling_of({key: value for key, value in values.items() if value is not None})
+
+    def _implied(self, part: Element) -> str | None:
+        """The pool that we wrote because it may perform the task, which itself names none."""
+        found = self.known.get("pools", {}).get(part.get("id"))
+        return None if found is None else str(found)
 
     def _rule(self, part: Element, side: str) -> Rule:
         found = part.find(side)
@@ -273,12 +288,16 @@ class YawlNet:
         flows = []
         for way, target in zip(ways, targets, strict=True):
             share = shares.get(f"{name}→{target}")
+            way_name = f"{name}→{target}"
             flow = Flow(self.names[name], self.names[target], None if share is None else float(share))
+            flow = replace(flow, name=str(self.known.get("flows", {}).get(way_name, "")))
             if not ours:
                 route = _route(way)
                 ordering = (yawl.el("predicate", ordering=route.ordering),) if route.ordering else ()
                 flow = replace(flow, condition=route.predicate, default=route.default, extras=ordering)
-            flows.append(replace(flow, extras=(*flow.extras, *way.all("documentation")[:1])))
+            said = [e for e in way.all("documentation")[:1] if e.text != self.known.get("answers", {}).get(way_name)]
+            marks = (mark("exit"),) if self.known.get("exits", {}).get(way_name) else ()
+            flows.append(replace(flow, extras=(*flow.extras, *said, *marks)))
         return flows, variable if ours else None
 
 

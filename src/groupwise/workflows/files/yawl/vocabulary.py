@@ -4,7 +4,7 @@ The reader drops what the writer would write by default anyway, so that a docume
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from groupwise.workflows.files.annotations import duration_of, seconds_of
 from groupwise.workflows.graph import ONCE, Kind, Node, Rule, TaskCopies
@@ -111,6 +111,11 @@ def pool_of(resourcing: Element | None) -> str | None:
         return None
     found = [*chosen.all("role"), *chosen.all("participant")]
     return found[0].text.strip() or None if found else None
+
+
+def performed(node: Node, pool: str | None) -> Node:
+    """The node as if it named that pool."""
+    return node if pool is None else replace(node, handling=replace(node.handling, pool=pool))
 
 
 def written_resourcing(node: Node) -> Element | None:

@@ -5,11 +5,14 @@ from typing import Any
 
 import groupwise.workflows.files.yawl.vocabulary as yawl
 from groupwise.workflows.document import Document
+from groupwise.workflows.endings import mark_of, role_of
 from groupwise.workflows.files.annotations import document_values, handling_values, to_text
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name, serialise, xml_name, xml_names
 from groupwise.workflows.files.yawl.layout import layout_of
 from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.pictures.scene import pool_of
+from groupwise.workflows.titles import titled
 from groupwise.xml_reader import Element, first, named
 
 SCHEMA = "http://www.yawlfoundation.org/yawlschema/YAWL_Schema4.0.xsd"
@@ -18,6 +21,12 @@ SCHEMA = "http://www.yawlfoundation.org/yawlschema/YAWL_Schema4.0.xsd"
 def write(document: Document) -> bytes:
     graphs = tuple(_in_order(graph) for graph in document.graphs)
     return serialise(_Specification(replace(document, graphs=graphs)).root())
+
+
+def _answer(flow: Flow, shown: Flow) -> list[Element]:
+    """The documentation of a flow, or else its name; YAWL has no names of flows."""
+    found = list(named(flow.extras, "documentation", yawl.YAWL))
+    return found or ([yawl.el("documentation", text=shown.name)] if shown.name else [])
 
 
 def _in_order(graph: Graph) -> Graph:
@@ -68,10 +77,18 @@ class _Specification:
 
 
 class _Net:
-    """One net while it is written. `ids` maps ids in the graph to ids in the file."""
+    """One net while it is written. `ids` maps ids in the graph to ids in the file; `shown` has names for choices."""
 
     def __init__(self, specification: _Specification, graph: Graph) -> None:
         self.specification, self.graph = specification, graph
+        document = specification.document
+        drawn = first(graph.extras, "net", yawl.YAWL) is not None
+        self.shown = graph if drawn else titled(graph, document.requirements)
+        self.answers = {flow.id: flow for flow in self.shown.flows}
+        # Whoever may perform a task is its pool, if the task does not name one.
+        pools = {n.id: pool_of(document, n) for n in graph.nodes if n.kind == "task" and n.handling.pool is None}
+        carried = {n.id for n in graph.nodes if first(n.extras, "resourcing", yawl.YAWL) is not None}
+        self.pools = {name: pool for name, pool in pools.items() if pool and name not in carried}
         self.id = specification.nets[graph.name]
         self.ids = xml_names([node.id for node in graph.nodes])
         self.variables: list[Element] = []
@@ -118,10 +135,16 @@ class _Net:
             known["name"] = self.graph.name
         known["handling"] = {self.ids[node.id]: _unsaid(node) for node in self.graph.nodes if _unsaid(node)}
         known["probabilities"] = {
-            f"{self.ids[flow.source]}→{self.ids[flow.target]}": flow.probability
-            for flow in self.graph.flows
-            if flow.probability is not None
+            self._way(flow): flow.probability for flow in self.graph.flows if flow.probability is not None
         }
+        known |= self._endings()
+        known["pools"] = {self.ids[name]: pool for name, pool in self.pools.items()}
+        shown = [(self.ids[n.id], n.name, self.graph.by_id[n.id].name) for n in self.shown.nodes]
+        known["named"] = {name: new for name, new, old in shown if new != old}
+        ways = [(self._way(flow), flow, self.answers[flow.id]) for flow in self.graph.flows]
+        unsaid = [way for way in ways if not named(way[1].extras, "documentation", yawl.YAWL)]
+        known["answers"] = {name: shown.name for name, _, shown in unsaid if shown.name}
+        known["flows"] = {name: flow.name for name, flow, _ in ways if flow.name}
         if self.graph is self.specification.document.root:
             document = self.specification.document
             known |= document_values(document.requirements, document.servers)
@@ -129,8 +152,17 @@ class _Net:
                 known["document"] = document.name
         return {name: value for name, value in known.items() if value}
 
+    def _way(self, flow: Flow) -> str:
+        return f"{self.ids[flow.source]}→{self.ids[flow.target]}"
+
+    def _endings(self) -> dict[str, Any]:
+        """The nodes and flows by which cases end early."""
+        nodes = {self.ids[node.id]: dict(found.attributes) for node in self.graph.nodes if (found := mark_of(node))}
+        return {"endings": nodes, "exits": {self._way(flow): True for flow in self.graph.flows if role_of(flow)}}
+
     def _element(self, node: Node) -> Element:
-        said = [*([yawl.el("name", text=node.name)] if node.name else []), *_documentation(node.documentation)]
+        name = self.shown.by_id[node.id].name
+        said = [*([yawl.el("name", text=name)] if name else []), *_documentation(node.documentation)]
         if node.kind == "end" and self.out[node.id]:
             raise CannotExpress(f"{self.graph.name}: a flow leaves the end {node.label!r}, which YAWL does not allow")
         if node.kind != "end" and not self.out[node.id]:
@@ -154,7 +186,7 @@ class _Net:
             ordering = {"ordering": route.ordering} if route.ordering else {}
             asked = [yawl.el("predicate", text=route.predicate, **ordering)] if route.predicate else []
             default = [yawl.el("isDefaultFlow")] if route.default else []
-            said = named(flow.extras, "documentation", yawl.YAWL)
+            said = _answer(flow, self.answers[flow.id])
             ways.append(yawl.el("flowsInto", yawl.el("nextElementRef", id=target), *asked, *default, *said))
         return ways
 
@@ -166,7 +198,8 @@ class _Net:
         parts += carried("defaultConfiguration", "configuration")
         parts += self._cancelled(node)
         parts += carried("startingMappings", "completedMappings", "enablementMappings")
-        parts += [e for e in (yawl.written_timer(node), yawl.written_resourcing(node)) if e is not None]
+        resourcing = yawl.written_resourcing(yawl.performed(node, self.pools.get(node.id)))
+        parts += [e for e in (yawl.written_timer(node), resourcing) if e is not None]
         parts += carried("customForm")
         if node.calls:
             parts.append(yawl.el("decomposesTo", id=self.specification.nets[node.calls]))

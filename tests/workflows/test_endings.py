@@ -1,0 +1,154 @@
+"""Cases that end early are drawn as paths, soundly, and the design that is read from them is the one that was drawn."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from groupwise.workflows.block_form import lift
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Cancellable,
+    Choice,
+    Design,
+    Handling,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Retry,
+    Sequence,
+    Skip,
+    activities,
+)
+from groupwise.workflows.document import Document, document_of, to_graphs
+from groupwise.workflows.endings import Endings, deciders, role_of, without_endings
+from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.graph import Graph
+from groupwise.workflows.requirements import Requirements, parse_requirements
+from groupwise.workflows.soundness.check import check_document
+from tests.workflows.designs import random_design
+
+A, B, C = Activity("a"), Activity("b"), Activity("c")
+
+
+def asked(**changes: dict[str, Any]) -> Requirements:
+    plain = {name: {"duration": {"kind": "fixed", "mean": 10}} for name in "abcd"}
+    rest = {name: value for name, value in changes.items() if name not in plain}
+    told = {name: {**value, **changes.get(name, {})} for name, value in plain.items()}
+    return parse_requirements({"name": "r", "activities": told, **rest})
+
+
+def graph_of(root: Block, requirements: Requirements) -> Graph:
+    return document_of(Design("d", root), requirements).root
+
+
+def ends_of(graph: Graph) -> list[str]:
+    return sorted(node.name for node in graph.nodes if role_of(node) == "end")
+
+
+def random_requirements(rng: random.Random, design: Design) -> Requirements:
+    told = {
+        one.name: {
+            "duration": {"mean": 60},
+            "pools": ["clerk", "desk"],
+            "knock_out": rng.choice([0, 0, 0.2]),
+            "failure": rng.choice([0, 0, 0.3]),
+        }
+        for one in activities(design.root)
+    }
+    pools = {"clerk": {"most": 9}, "desk": {"most": 9}}
+    return parse_requirements({"name": "r", "activities": told, "pools": pools})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_endings_are_sound_and_leave_the_design_as_it_was(seed: int) -> None:
+    rng = random.Random(seed)
+    design = random_design(rng, rng.randint(1, 14))
+    plain = lift(Document(design.name, to_graphs(design), None, design.servers))
+    drawn = document_of(design, random_requirements(rng, design))
+    assert lift(drawn) == plain == lift(document_of(design))
+    assert all(verdict.sound for verdict in check_document(drawn).values())
+    bare = without_endings(drawn.root)
+    assert bare == without_endings(bare)
+
+
+def test_a_knock_out_and_a_failure_have_ends_of_their_own() -> None:
+    requirements = asked(a={"knock_out": 0.2}, b={"failure": 0.5})
+    graph = graph_of(Sequence((A, Activity("b", Handling(retry=Retry(2))), C)), requirements)
+    assert ends_of(graph) == ["b failed", "ended after a"]
+    gate = next(node for node in graph.nodes if role_of(node) == "gate")
+    assert deciders(gate) == ["a"]
+    assert {role_of(flow): flow.probability for flow in graph.out_of(gate.id)} == {"exit": 0.2, "": 0.8}
+    assert {flow.target: flow.probability for flow in graph.out_of("b")} == {"fails_1": 0.125, "c": 0.875}
+
+
+def test_other_branches_are_finished_before_a_case_ends() -> None:
+    requirements = asked(a={"knock_out": 0.2}, b={"knock_out": 0.5})
+    graph = graph_of(Sequence((Parallel((Sequence((A, C)), B)), Activity("d"))), requirements)
+    gates = [node for node in graph.nodes if role_of(node) == "gate"]
+    # After a, c is passed over; b is the last of its branch and needs no gate; after the join both decide.
+    assert [deciders(gate) for gate in gates] == [["a"], ["a", "b"]]
+    merge = next(node for node in graph.nodes if role_of(node) == "merge")
+    assert {flow.source for flow in graph.into(merge.id)} == {"c", gates[0].id}
+    assert [flow.probability for flow in graph.out_of(gates[1].id)] == [pytest.approx(0.4), pytest.approx(0.6)]
+    assert ends_of(graph) == ["ended early"]
+
+
+def test_a_branch_that_ends_the_case_has_its_own_end_and_no_join() -> None:
+    outcome = {"name": "verdict", "after": "a", "branches": {
+        "yes": {"probability": 0.7, "activities": ["b", "c"]},
+        "no": {"probability": 0.3, "activities": ["d"], "ends": True},
+    }}  # fmt: skip
+    requirements = asked(outcomes=[outcome])
+    root = Sequence((A, Choice((Sequence((B, C)), Activity("d")), (0.7, 0.3))))
+    graph = graph_of(root, requirements)
+    assert ends_of(graph) == ["no"]
+    assert [node.id for node in graph.nodes if len(graph.into(node.id)) > 1] == [graph.end.id]
+    assert lift(graph).root == root
+
+
+def test_an_empty_branch_that_ends_the_case_is_a_flow_to_its_end() -> None:
+    outcome = {"name": "fit", "after": "a", "branches": {
+        "fit": {"probability": 0.7, "activities": ["b"]}, "unfit": {"probability": 0.3, "ends": True}
+    }}  # fmt: skip
+    root = Sequence((A, Choice((Sequence((B, C)), Skip()), (0.7, 0.3))))
+    graph = graph_of(root, asked(outcomes=[outcome]))
+    assert ends_of(graph) == ["unfit"]
+    assert {flow.target for flow in graph.out_of("xor_split_1")} == {"b", "ended_1"}
+    assert lift(graph) == lift(document_of(Design("d", root)))
+
+
+def test_empty_branches_and_loops_have_no_gateways_that_do_nothing() -> None:
+    root = Sequence(
+        (Choice((A, Skip()), (0.5, 0.5)), Loop(B, 0.2), PartialOrder((C, Activity("d")), frozenset({(0, 1)})))
+    )
+    graph = document_of(Design("d", root)).root
+    idle = [n for n in graph.nodes if n.silent and len(graph.into(n.id)) == len(graph.out_of(n.id)) == 1]
+    assert idle == []
+
+
+@pytest.mark.parametrize(
+    ("root", "limit"),
+    [
+        (Sequence((A, B)), None),
+        (Choice((A, B), (0.25, 0.75)), None),
+        (Loop(A, 0.5, B), None),
+        (Loop(A, 0.5, B), 2),
+        (Parallel((A, B)), None),
+        (PartialOrder((A, B, C), frozenset({(0, 2), (1, 2)})), None),
+        (Instances(A, 1, 3, 1), None),
+        (Cancellable(A, 0.25, B), None),
+    ],
+)
+def test_the_chance_to_end_a_case_is_the_one_that_is_simulated(root: Block, limit: int | None) -> None:
+    loops = [{"name": "l", "activities": ["a"], "after": "a", "again": 0.5, "most": limit, "redo": ["b"]}]
+    requirements = asked(
+        a={"knock_out": 0.2, "failure": 0.3}, b={"knock_out": 0.4}, demand={"arrivals_per_second": 0.001},
+        loops=loops if limit else [],
+    )  # fmt: skip
+    found = evaluate(Design("d", root), requirements, "simulation", seed=3, cases=20_000)
+    assert 1 - Endings(requirements).lost(root) == pytest.approx(found.completed, abs=0.012)

@@ -1,0 +1,90 @@
+"""Choices are named after what the requirements say is decided, or else after the activities they lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupwise.workflows.blocks import Activity, Block, Choice, Design, Loop, Parallel, Sequence, Skip
+from groupwise.workflows.document import document_of
+from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.requirements import Requirements, parse_requirements
+from groupwise.workflows.titles import percent, titled
+
+
+def asked(**rest: Any) -> Requirements:
+    told = {name: {"duration": {"mean": 1}, **rest.pop(name, {})} for name in "abcdef"}
+    return parse_requirements({"name": "r", "activities": told, **rest})
+
+
+def questions(root: Block, requirements: Requirements | None = None) -> dict[str, set[str]]:
+    graph = titled(document_of(Design("d", root), requirements).root, requirements)
+    asking = [node for node in graph.nodes if node.silent and node.name and len(graph.out_of(node.id)) > 1]
+    return {node.name: {flow.name for flow in graph.out_of(node.id)} for node in asking}
+
+
+def outcome(name: str, after: str, **branches: Any) -> dict[str, Any]:
+    return {"name": name, "after": after, "branches": branches}
+
+
+A, B, C, D = (Activity(name) for name in "abcd")
+
+
+def test_outcomes_name_their_branches_even_inside_each_other() -> None:
+    known = asked(
+        outcomes=[
+            outcome("verdict", "a", refund={"probability": 0.6, "activities": ["b"]},
+                    other={"probability": 0.4, "activities": ["c", "e"]}),
+            outcome("appeal", "c", heard={"probability": 0.2, "activities": ["d"]}, accepted={"probability": 0.8}),
+        ]
+    )  # fmt: skip
+    inner = Sequence((C, Choice((D, Skip()), (0.2, 0.8)), Activity("e")))
+    found = questions(Sequence((A, Choice((B, inner), (0.6, 0.4)))), known)
+    assert found == {"verdict?": {"refund (60%)", "other (40%)"}, "appeal?": {"heard (20%)", "accepted (80%)"}}
+
+
+def test_branches_loops_and_knock_outs_ask_their_own_questions() -> None:
+    known = asked(
+        a={"knock_out": 0.025},
+        branches=[{"name": "secured by property", "options": {"b": 0.3}}],
+        loops=[{"name": "rework", "activities": ["c"], "after": "c", "again": 0.25, "most": 3, "redo": ["d"]}],
+    )
+    found = questions(Sequence((A, Choice((B, Skip()), (0.3, 0.7)), Loop(C, 0.25, D))), known)
+    assert found == {
+        "a passed?": {"yes (98%)", "no (2.5%)"},
+        "secured by property?": {"yes (30%)", "no (70%)"},
+        "rework?": {"yes, up to 3 times (25%)", "no (75%)"},
+    }
+
+
+def test_without_requirements_activities_give_the_names() -> None:
+    root = Sequence(
+        (Choice((A, Skip()), (0.5, 0.5)), Choice((B, Parallel((C, D))), (0.1, 0.9)), Loop(Activity("e"), 0.5))
+    )
+    assert questions(root) == {
+        "a needed?": {"yes (50%)", "no (50%)"},
+        "b or c?": {"b (10%)", "c (90%)"},
+        "e again?": {"yes (50%)", "no (50%)"},
+    }
+
+
+def test_a_choice_inside_a_loop_is_not_taken_for_its_way_back() -> None:
+    found = questions(Loop(Sequence((A, Choice((B, C), (0.5, 0.5)))), 0.5))
+    assert set(found) == {"b or c?", "a again?"}
+
+
+def test_names_that_a_workflow_has_are_kept() -> None:
+    nodes = (Node("s", kind="start"), Node("x", "ok?", split="xor", silent=True), Node("a"), Node("e", kind="end"))
+    flows = (Flow("s", "x"), Flow("x", "a", name="go on"), Flow("x", "e"), Flow("a", "e"))
+    found = titled(Graph("g", nodes, flows))
+    assert found.by_id["x"].name == "ok?"
+    assert [flow.name for flow in found.out_of("x")] == ["go on", "end"]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.62, "62%"), (0.025, "2.5%"), (0.001, "0.1%"), (1e-5, "under 0.1%"), (0.99999, "over 99.9%"), (1.0, "100%")],
+)
+def test_a_share_that_is_possible_is_not_called_impossible(share: float, said: str) -> None:
+    assert percent(share) == said
