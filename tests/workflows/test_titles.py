@@ -44,6 +44,21 @@ def test_outcomes_name_their_branches_even_inside_each_other() -> None:
     assert found == {"verdict?": {"refund (60%)", "other (40%)"}, "appeal?": {"heard (20%)", "accepted (80%)"}}
 
 
+def test_branches_without_work_are_named_where_their_probabilities_fit() -> None:
+    """Those who go on after a branch that ends the case are in one way, which then asks about them alone."""
+    ends = {"probability": 0.2, "activities": ["b"], "ends": True}
+    known = asked(
+        outcomes=[
+            outcome("verdict", "a", acute=ends, unclear={"probability": 0.3, "activities": ["c"]},
+                    harmless={"probability": 0.5}),
+        ]
+    )  # fmt: skip
+    going = Sequence((Choice((C, Skip()), (0.375, 0.625)), D))
+    graph = titled(document_of(Design("d", Sequence((A, Choice((B, going), (0.2, 0.8))))), known).root, known)
+    said = {flow.name for flow in graph.flows if flow.name}
+    assert said == {"acute (20%)", "unclear or harmless (80%)", "unclear (38%)", "harmless (62%)"}
+
+
 def test_branches_loops_and_knock_outs_ask_their_own_questions() -> None:
     known = asked(
         a={"knock_out": 0.025},

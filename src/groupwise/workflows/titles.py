@@ -4,15 +4,18 @@ They come from the requirements where those say what is decided (outcomes, branc
 activities that a branch leads to. Names that the workflow has are kept.
 """
 
+import itertools
 from dataclasses import replace
 from functools import cached_property
 
 from groupwise.workflows.case_flow import CaseFlow
 from groupwise.workflows.endings import deciders, role_of
 from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.requirements import Requirements
+from groupwise.workflows.requirements import RequiredOutcome, Requirements
 
 Answers = dict[str, str]
+# Branches without work that are tried at every place, and by how much probabilities may differ.
+MOST_FITTED, FITS = 5, 1e-6
 
 
 def titled(graph: Graph, requirements: Requirements | None = None) -> Graph:
@@ -95,7 +98,8 @@ class _Titles:
             rest = [name for name in outcome.branches if name not in found.values()]
             # Every branch that does something is one of this outcome's, and no two are the same.
             if found and len(found) == len(leading) == len(set(found.values())):
-                return _asked(outcome.name), {f.id: found.get(f.id) or " or ".join(rest) or "otherwise" for f in flows}
+                names = {f.id: found.get(f.id) or " or ".join(rest) or "otherwise" for f in flows}
+                return _asked(outcome.name), _by_shares(outcome, flows, found) or names
         return None
 
     def _branches(self, outcome: str, name: str) -> list[str]:
@@ -185,6 +189,31 @@ class _Titles:
                     found.add(flow.source)
                     queue.append(flow.source)
         return found
+
+
+def _by_shares(outcome: RequiredOutcome, flows: list[Flow], found: Answers) -> Answers | None:
+    """The answers such that their probabilities are those of the flows: branches that do nothing go where they fit.
+
+    Cases of some branches may have left before this choice, which then is among the others.
+    """
+    branches = list(outcome.branches)
+    rest = [name for name in branches if name not in found.values()]
+    if len(rest) > MOST_FITTED or any(flow.probability is None for flow in flows):
+        return None
+    # Each of the rest goes to one of the flows, or (the last choice) has left before; those who stay are tried first.
+    for places in itertools.product(range(len(flows) + 1), repeat=len(rest)):
+        sets = [{found[flow.id]} if flow.id in found else set[str]() for flow in flows]
+        for name, place in zip(rest, places, strict=True):
+            if place < len(flows):
+                sets[place].add(name)
+        shares = [sum(outcome.branches[name].probability for name in names) for names in sets]
+        total = sum(shares)
+        if all(sets) and all(
+            abs(share / total - (flow.probability or 0.0)) < FITS for share, flow in zip(shares, flows, strict=True)
+        ):
+            ordered = (" or ".join(name for name in branches if name in names) for names in sets)
+            return dict(zip((flow.id for flow in flows), ordered, strict=True))
+    return None
 
 
 def _is_work(node: Node) -> bool:
