@@ -57,7 +57,7 @@ def test_a_mistake_is_told_once_and_repaired(server: Any, scripted: ModuleType) 
     server.script = [scripted.say(json.dumps(wrong)), scripted.say(json.dumps(RIGHT))]
     assert ask(server).name == "claim"
     assert (
-        "a rule or branch names 'shred claim', which is not in activities" in server.asked[1]["messages"][-1]["content"]
+        "rules.precedes names 'shred claim', which is not in activities" in server.asked[1]["messages"][-1]["content"]
     )
 
 

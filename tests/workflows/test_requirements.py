@@ -57,7 +57,8 @@ def changed(**parts: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "place", "said"),
     [
-        (changed(speed=3), "speed", "not permitted"),
+        (changed(speed=3), "speed", "unknown key"),
+        (changed(activities={"a": {}}), "activities.a.duration", "is missing"),
         (changed(activities={}), "activities", "at least 1"),
         (
             changed(activities={"a": {"duration": {"mean": -1}}}),
@@ -68,7 +69,9 @@ def changed(**parts: Any) -> dict[str, Any]:
         (changed(activities={"a": {"duration": {"mean": 1}, "pools": ["x"]}}), "", "'x', which is not in pools"),
         (changed(pools={"p": {"least": 3, "most": 2}}), "pools.p", "which is more than most"),
         (changed(pools={"p": {"calendar": [[5, 200]]}}), "pools.p", "must be hours of a week"),
-        (changed(rules={"precedes": [["a", "b"]]}), "", "'b', which is not in activities"),
+        (changed(pools={"p": {"calendar": [[12, 8]]}}), "pools.p", r"the shift \[12, 8\] ends before it starts"),
+        (changed(rules={"precedes": [["a", "b"]]}), "", "rules.precedes names 'b', which is not in activities"),
+        (changed(rules={"must_include": ["aa"]}), "", r"names 'aa', which is not in activities \(did you mean 'a'\?\)"),
         (changed(branches=[{"name": "x", "options": {"a": 1.5}}]), "branches.0", "at most 1"),
     ],
 )
@@ -76,6 +79,33 @@ def test_a_mistake_is_named_with_its_place(value: Any, place: str, said: str) ->
     with pytest.raises(ConfigError, match=said) as found:
         parse_requirements(value)
     assert found.value.field == place
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "hint"),
+    [
+        (changed(rules={"preceeds": [["a", "a"]]}), "rules.preceeds", "Did you mean 'precedes'?"),
+        (changed(activities={"a": {"durration": {"mean": 1}}}), "activities.a.durration", "Did you mean 'duration'?"),
+        # An activity may have the name of a key.
+        (changed(activities={"duration": {"duration": {"mena": 1}}}), "activities.duration.duration.mena", "'mean'?"),
+        (
+            changed(activities={"duration": {"pool": [], "duration": {"mean": 1}}}),
+            "activities.duration.pool",
+            "'pools'?",
+        ),
+        (changed(objective={"speed": 1}), "objective.Weights.speed", "Known keys: performance, structure,"),
+        (changed(demand={"runs": 1, "rate": 2}), "demand.rate", "Known keys: arrivals_per_second, runs."),
+        (
+            changed(outcomes=[{"name": "o", "after": "a", "branches": {"ends": {"probabilty": 1}, "y": {}}}]),
+            "outcomes.0.branches.ends.probabilty",
+            "Did you mean 'probability'?",
+        ),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_nearest(value: Any, place: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match="unknown key") as found:
+        parse_requirements(value)
+    assert (found.value.field, hint in found.value.hint) == (place, True)
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -198,19 +228,21 @@ def test_every_rule_is_about_activities_that_there_are(rule: str) -> None:
     ],
 )
 def test_whatever_names_an_activity_names_one_that_there_is(parts: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="a rule or branch names 'x', which is not in activities"):
+    with pytest.raises(
+        ConfigError, match=r"^(rules\.\w+|(branch|outcome|loop) '.+) names 'x', which is not in activities"
+    ):
         parse_requirements(changed(**parts))
 
 
-def test_a_pool_has_at_least_as_many_people_as_it_may_have_servers() -> None:
-    def staffed(most: int, *people: list[str]) -> dict[str, Any]:
+def test_a_pool_has_at_most_as_many_servers_as_people() -> None:
+    def staffed(most: int, *people: list[str], least: int = 1) -> dict[str, Any]:
         members = {f"p{n}": {"pools": pools} for n, pools in enumerate(people)}
-        return changed(pools={"p": {"most": most}, "q": {"most": 1}}, people=members)
+        return changed(pools={"p": {"least": least, "most": most}, "q": {"most": 1}}, people=members)
 
-    for allowed in (staffed(2, ["p"], ["p"]), staffed(1, ["p"], ["p"]), staffed(2, ["p"], ["p", "q"]), staffed(9)):
-        parse_requirements(allowed)
-    with pytest.raises(ConfigError, match="pool 'p' may have 3 servers, but has only 2 people"):
-        parse_requirements(staffed(3, ["p"], ["p", "q"]))
+    for most, people, found in ((2, 2, 2), (1, 2, 1), (3, 2, 2), (9, 0, 9)):
+        assert parse_requirements(staffed(most, *[["p"]] * people)).pools["p"].most == found
+    with pytest.raises(ConfigError, match="pool 'p' must have at least 3 servers, but has only 2 people"):
+        parse_requirements(staffed(3, ["p"], ["p", "q"], least=3))
     with pytest.raises(ConfigError, match="'p0' is in the pool 'r', which is not in pools"):
         parse_requirements(staffed(1, ["r"]))
 

@@ -8,7 +8,7 @@ import numpy as np
 from groupwise.designer.heuristics import genes_of, plans_of
 from groupwise.designer.tasks import PreparedRequirements
 from groupwise.workflows.block_form import lift
-from groupwise.workflows.blocks import Activity, Block, Design, DesignError, rewritten
+from groupwise.workflows.blocks import Activity, Block, Design, DesignError, rewritten, tidied
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.requirements import Requirements
 
@@ -50,7 +50,9 @@ def baseline_of(prepared: PreparedRequirements, folder: Path | None = None) -> B
 def plain_sequence(prepared: PreparedRequirements) -> Baseline:
     """The first legal candidate of every decision: all required activities in one line, in the required order."""
     keys = np.zeros((1, genes_of(prepared.problem)))
-    return Baseline(prepared.drafter(plans_of(prepared.problem, keys))[0], PLAIN)
+    (design,) = prepared.drafter(plans_of(prepared.problem, keys))
+    # In the form in which it is read back from a file, so that both have the same score.
+    return Baseline(replace(design, root=tidied(design.root)), PLAIN)
 
 
 def with_pools(design: Design, requirements: Requirements) -> Design:

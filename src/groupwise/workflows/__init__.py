@@ -6,7 +6,8 @@
 
 In the order in which data flows:
 
-    requirements.py    what is asked: activities, rules, pools, demand; process_mining.py finds it in event_logs.py
+    requirements.py    what is asked: activities, rules, pools, demand; process_mining.py finds it in event_logs.py,
+                       requirement_errors.py says what is wrong with it
     files/             BPMN, YAWL, PNML, JSON and other formats to a document and back
     document.py        the graphs of a file; graph.py has their nodes and flows, titles.py names for their choices
     blocks.py          a design as a tree of blocks, sound by construction; drawing.py draws it as graphs, with the

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from groupwise.errors import ConfigError
 from groupwise.readers import load_json, load_yaml, read_bytes
+from groupwise.workflows.requirement_errors import error_of, near
 
 
 class RequirementPart(BaseModel):
@@ -80,10 +81,14 @@ Hours: TypeAlias = tuple[tuple[float, float], ...]
 
 def _check_hours(calendar: Hours) -> None:
     for start, end in calendar:
+        shift = f"[{start:g}, {end:g}]"
         if start == end:
-            raise ValueError(f"nobody works in [{start}, {end}]: a shift must end after it starts")
-        if not 0 <= start < end <= 168:
-            raise ValueError(f"[{start}, {end}] must be hours of a week, from 0 to 168")
+            raise ValueError(f"nobody works in {shift}: a shift must end after it starts")
+        if not (0 <= start <= 168 and 0 <= end <= 168):
+            raise ValueError(f"{shift} must be hours of a week, from 0 to 168")
+        if end < start:
+            two = f" (one over the end of the week is two: [{start:g}, 168] and [0, {end:g}])" if end else ""
+            raise ValueError(f"the shift {shift} ends before it starts{two}")
 
 
 def merged_hours(calendar: Hours) -> Hours:
@@ -272,37 +277,42 @@ class Requirements(RequirementPart):
         for name, activity in self.activities.items():
             for pool in activity.pools:
                 if pool not in self.pools:
-                    raise ValueError(f"activity {name!r} names the pool {pool!r}, which is not in pools")
-        for name in self._named():
+                    meant = near(pool, self.pools)
+                    raise ValueError(f"activity {name!r} names the pool {pool!r}, which is not in pools{meant}")
+        for where, name in self._named():
             if name not in self.activities:
-                raise ValueError(f"a rule or branch names {name!r}, which is not in activities")
+                meant = near(name, self.activities)
+                raise ValueError(f"{where} names {name!r}, which is not in activities{meant}")
         self._check_places()
         self._check_people()
         return self
 
-    def _named(self) -> Iterator[str]:
-        """Every activity that a rule, branch, outcome or loop names."""
-        for pairs in (getattr(self.rules, rule) for rule in PAIR_RULES):
-            for pair in pairs:
-                yield from pair
-        yield from self.rules.must_include
+    def _named(self) -> Iterator[tuple[str, str]]:
+        """Every activity that a rule, branch, outcome or loop names, and where."""
+        for rule in PAIR_RULES:
+            yield from ((f"rules.{rule}", name) for pair in getattr(self.rules, rule) for name in pair)
+        yield from (("rules.must_include", name) for name in self.rules.must_include)
         for branch in self.branches:
-            yield from branch.options
+            yield from ((f"branch {branch.name!r}", name) for name in branch.options)
         for outcome in self.outcomes:
-            yield outcome.after
-            for part in outcome.branches.values():
-                yield from part.activities
+            yield f"outcome {outcome.name!r}", outcome.after
+            for title, part in outcome.branches.items():
+                yield from ((f"branch {title!r} of {outcome.name!r}", name) for name in part.activities)
         for loop in self.loops:
-            yield from (*loop.activities, *loop.redo)
+            yield from ((f"loop {loop.name!r}", name) for name in (*loop.activities, *loop.redo))
 
     def _check_places(self) -> None:
         """An activity is in one branch at most, and outcomes are nested in one direction."""
         inside: dict[str, str] = {name: branch.name for branch in self.branches for name in branch.options}
+        title = {name: repr(branch) for name, branch in inside.items()}
         for outcome in self.outcomes:
-            for name in (name for part in outcome.branches.values() for name in part.activities):
-                if name in inside:
-                    raise ValueError(f"{name!r} is in two branches: of {inside[name]!r} and of {outcome.name!r}")
-                inside[name] = outcome.name
+            for branch, name in ((b, name) for b, part in outcome.branches.items() for name in part.activities):
+                here = f"{branch!r} of {outcome.name!r}"
+                if title.get(name) == here:
+                    raise ValueError(f"{name!r} is twice in branch {here}")
+                if name in title:
+                    raise ValueError(f"{name!r} is in two branches: {title[name]} and {here}")
+                inside[name], title[name] = outcome.name, here
         after = {outcome.name: outcome.after for outcome in self.outcomes}
         if len(after) < len(self.outcomes):
             raise ValueError("two outcomes have the same name")
@@ -319,12 +329,16 @@ class Requirements(RequirementPart):
         for person, told in self.people.items():
             for pool in told.pools:
                 if pool not in self.pools:
-                    raise ValueError(f"{person!r} is in the pool {pool!r}, which is not in pools")
+                    meant = near(pool, self.pools)
+                    raise ValueError(f"{person!r} is in the pool {pool!r}, which is not in pools{meant}")
                 members[pool] = members.get(pool, 0) + 1
         for name, count in members.items():
-            if self.pools[name].most > count:
+            asked = self.pools[name]
+            if asked.least > count:
                 people = "1 person" if count == 1 else f"{count} people"
-                raise ValueError(f"pool {name!r} may have {self.pools[name].most} servers, but has only {people}")
+                raise ValueError(f"pool {name!r} must have at least {asked.least} servers, but has only {people}")
+            # A pool has no more servers than people, whatever `most` says.
+            self.pools[name] = asked.model_copy(update={"most": min(asked.most, count)})
         for name, activity in self.activities.items():
             if activity.skills and not any(pool in members for pool in activity.pools):
                 raise ValueError(f"{name!r} needs the skill {activity.skills[0]!r}, but its pools have no people")
@@ -356,9 +370,4 @@ def parse_requirements(value: Any) -> Requirements:
     try:
         return Requirements.model_validate(value)
     except ValidationError as error:
-        first, *others = error.errors(include_url=False)
-        # Pydantic adds the name of a validator to the place; readers of a file do not know it.
-        place = ".".join(str(part) for part in first["loc"] if part != "function-after")
-        more = f" (and {len(others)} more)" if others else ""
-        said = str(first["msg"]).removeprefix("Value error, ")
-        raise ConfigError(f"{place + ': ' if place else ''}{said}{more}", field=place) from error
+        raise error_of(error, Requirements) from error
