@@ -9,6 +9,7 @@ from groupwise.workflows.pictures.drawing_layout import NAME_LINE, DrawingLayout
 from groupwise.workflows.pictures.labels import SMALL, flow_label, name_below, width_of
 
 Ends = tuple[str, str]
+Size = tuple[float, float]
 TASK = (100.0, 70.0)  # editors draw the kind of a task in its corner, above the name
 
 
@@ -25,11 +26,14 @@ class Arrangement:
     height: float = 0.0
 
 
-def arranged(wiring: Wiring, corner: Point, lanes: Mapping[str, int] | None = None) -> Arrangement:
-    """Our layout of a process without guarded bodies, drawn from `corner` on; `lanes` by node of the graph."""
+def arranged(
+    wiring: Wiring, corner: Point, lanes: Mapping[str, int] | None = None, sizes: Mapping[str, Size] | None = None
+) -> Arrangement:
+    """Our layout of a process without guarded bodies, drawn from `corner` on; `lanes` and `sizes` are by node."""
     plan = _plan(wiring)
     numbers = None if lanes is None else _numbers(wiring, lanes)
-    return _moved(wiring, plan, layout(plan, numbers, TASK), corner)
+    given = {wiring.ids[name]: size for name, size in (sizes or {}).items()}
+    return _moved(wiring, plan, layout(plan, numbers, TASK, given), corner)
 
 
 def _plan(wiring: Wiring) -> Graph:
