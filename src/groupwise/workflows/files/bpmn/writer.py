@@ -193,6 +193,10 @@ class Process:
         for name, box in layout(self.graph, sizes=self._sizes(self.graph)).boxes.items():
             x, y = box.middle
             found[name] = _box((x * 1.8 + right, y * 1.5 + down + 2 * EVENT), (box.width, box.height))
+        for node in self.graph.nodes:
+            if role_of(node) == "event":
+                owner = found[self.graph.into(node.id)[0].source]
+                found[node.id] = _box((owner.right, owner.bottom), (found[node.id].width, found[node.id].height))
         return found
 
     def _sizes(self, graph: Graph) -> dict[str, tuple[float, float]]:
