@@ -152,3 +152,9 @@ def test_the_chance_to_end_a_case_is_the_one_that_is_simulated(root: Block, limi
     )  # fmt: skip
     found = evaluate(Design("d", root), requirements, "simulation", seed=3, cases=20_000)
     assert 1 - Endings(requirements).lost(root) == pytest.approx(found.completed, abs=0.012)
+
+
+def test_a_limit_of_a_loop_counts_its_repetitions() -> None:
+    loop = {"name": "l", "activities": ["a"], "after": "a", "again": 0.9, "most": 1}
+    found = Endings(asked(a={"knock_out": 0.1}, loops=[loop])).lost(Loop(A, 0.9))
+    assert found == pytest.approx(0.1 + 0.9 * 0.9 * 0.1)

@@ -1,10 +1,10 @@
 """A document: what a workflow file contains, whatever its format. `document_of` turns a block design into one."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.drawing import drawn
-from groupwise.workflows.endings import Endings, without_endings
+from groupwise.workflows.endings import Endings
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.partial_orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements
@@ -73,11 +73,6 @@ def document_of(design: blocks.Design, requirements: Requirements | None = None)
     """A design as a document, ready to be written in any format; requirements add the ways in which cases end early."""
     endings = Endings(requirements) if requirements is not None else None
     return Document(design.name, drawn(design, compact=True, endings=endings), requirements, design.servers)
-
-
-def document_without_endings(document: Document) -> Document:
-    """The document without paths for knock-outs and failures, for formats that could not keep them apart."""
-    return replace(document, graphs=tuple(map(without_endings, document.graphs)))
 
 
 def to_graphs(design: blocks.Design) -> tuple[Graph, ...]:

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import groupwise.workflows.blocks as blocks
+from groupwise.errors import ConfigError
+from groupwise.readers import load_json
 from groupwise.workflows.case_flow import CaseFlow
 from groupwise.workflows.evaluation.durations import moments
 from groupwise.workflows.graph import OWN, Flow, Graph, Node
@@ -44,8 +46,8 @@ def deciders(node: Node) -> list[str]:
     """The activities that decide at a gate; empty if the mark is damaged."""
     found = mark_of(node)
     try:
-        names = json.loads(found.get("of", "[]")) if found is not None else []
-    except ValueError:
+        names = load_json(found.get("of", "[]")) if found is not None else []
+    except ConfigError:
         return []
     return [str(name) for name in names] if isinstance(names, list) else []
 

@@ -324,12 +324,20 @@ def test_what_another_format_has_no_place_for_is_told(tmp_path: Path) -> None:
     assert {node.label for node in again.root.tasks} == {node.label for node in document.root.tasks}
 
 
-def test_processes_call_each_other() -> None:
+def test_what_is_called_once_is_a_sub_process_and_what_is_called_twice_a_process() -> None:
     body = Instances(Sequence((Activity("a"), Activity("b"))), 2, 2, 2)
     document = document_of(Design("d", Sequence((body, Activity("c")))))
     text = write(document).decode()
-    assert 'calledElement="d_instances_1"' in text
-    assert read(text.encode()).root.by_id["instances_1"].calls == "d_instances_1"
+    assert '<bpmn:subProcess id="instances_1"' in text
+    assert valid(text.encode())
+    assert in_order(read(text.encode())) == in_order(document)
+    whole, inner = document.graphs
+    again = Node("once more", calls=inner.name)
+    flows = (*(flow for flow in whole.flows if flow.target != "end"), Flow("c", again.id), Flow(again.id, "end"))
+    twice = replace(document, graphs=(replace(whole, nodes=(*whole.nodes, again), flows=flows), inner))
+    text = write(twice).decode()
+    assert text.count('calledElement="d_instances_1"') == 2
+    assert in_order(read(text.encode())) == in_order(twice)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -111,11 +111,7 @@ def test_a_lane_for_every_pool_has_its_tasks_and_is_drawn_around_them() -> None:
     assert {"refuse", "note", "not covered"} <= named["boss"]
     nodes = [e.get("id") for e in known.values() if e.name.endswith(("Task", "task", "Event", "Gateway"))]
     assert sorted(nodes) == sorted(ref for refs in members.values() for ref in refs)
-    boxes = {
-        shape.get("bpmnElement"): [float(shape.parts[0].get(side)) for side in ("x", "y", "width", "height")]
-        for shape in root.walk()
-        if shape.name == "BPMNShape"
-    }
+    boxes = boxes_of(content)
     for pool, lane in lanes.items():
         x, y, width, height = boxes[lane.get("id")]
         for ref in members[pool]:
@@ -265,3 +261,37 @@ def test_lanes_stay_as_drawn_once_somebody_has_moved_something() -> None:
     assert set(drawn.values()) == {1}
     assert set(drawn) == {e.get("bpmnElement") for e in load_xml(written).walk() if e.name in ("BPMNShape", "BPMNEdge")}
     assert lift(read(again)) == lift(claim())
+
+
+def boxes_of(content: bytes) -> dict[str, list[float]]:
+    """Left, top, width and height of every shape."""
+    shapes = [e for e in load_xml(content).walk() if e.name == "BPMNShape"]
+    return {e.get("bpmnElement"): [float(e.parts[0].get(n)) for n in ("x", "y", "width", "height")] for e in shapes}
+
+
+@pytest.mark.parametrize("kinds", [("sequence", "choice", "loop", "parallel"), ("sequence", "cancellable")])
+def test_events_of_failures_stand_on_the_boundary_of_their_task(kinds: tuple[str, ...]) -> None:
+    seen = 0
+    for seed in range(12):
+        rng = random.Random(seed)
+        design = random_design(rng, rng.randint(2, 12), kinds)
+        content = write(document_of(design, random_requirements(rng, design)))
+        boxes, events = boxes_of(content), [e for e in load_xml(content).walk() if e.name == "boundaryEvent"]
+        for event in (e for e in events if e.find("errorEventDefinition") is not None):
+            x, y, width, height = boxes[event.get("id")]
+            left, top, wide, high = boxes[event.get("attachedToRef")]
+            assert (x + width / 2) in (pytest.approx(left, abs=0.2), pytest.approx(left + wide, abs=0.2))
+            assert (y + height / 2) in (pytest.approx(top, abs=0.2), pytest.approx(top + high, abs=0.2))
+            seen += 1
+    assert seen > 5
+
+
+def test_several_events_on_one_task_stand_side_by_side() -> None:
+    events = "".join(f'<bpmn:boundaryEvent id="{name}" attachedToRef="a"/>' for name in ("b", "c", "d"))
+    ends = "".join(f'<bpmn:endEvent id="{name}"/>' for name in ("e", "f", "g", "h"))
+    flows = "".join(line(*pair) for pair in (("s", "a", "e"), ("b", "f"), ("c", "g"), ("d", "h")))
+    content = write(read(wrapped(f'<bpmn:startEvent id="s"/><bpmn:task id="a"/>{events}{ends}{flows}')))
+    boxes = boxes_of(content)
+    lefts = sorted(boxes[name][0] for name in "bcd")
+    assert all(right - left >= boxes["b"][2] for left, right in pairwise(lefts))
+    assert all(boxes["a"][0] <= left + 15 <= boxes["a"][0] + boxes["a"][2] for left in lefts)

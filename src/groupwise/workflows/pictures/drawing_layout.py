@@ -59,25 +59,29 @@ class DrawingLayout:
 
 
 def layout(
-    graph: Graph, lanes: Mapping[str, int] | None = None, least: tuple[float, float] = (0.0, 0.0)
+    graph: Graph,
+    lanes: Mapping[str, int] | None = None,
+    least: tuple[float, float] = (0.0, 0.0),
+    sizes: Mapping[str, tuple[float, float]] | None = None,
 ) -> DrawingLayout:
     """The layout of any graph, including unsound and disconnected ones.
 
-    `lanes` are numbered from above, by node id; tasks have `least` that width and height.
+    `lanes` are numbered from above, by node id. Tasks have `least` that width and height, those in `sizes` just that.
     """
     number = {node.id: place for place, node in enumerate(graph.nodes)}
     edges = [(number[flow.source], number[flow.target]) for flow in graph.flows]
     columns = in_columns(len(graph.nodes), edges, number[graph.start.id], number[graph.end.id])
     inside = _lanes(graph, columns, lanes) if lanes else ()
-    sizes = [_at_least(least, node, size_of(graph, node)) for node in graph.nodes]
+    given = sizes or {}
+    every_size = [given.get(node.id) or _at_least(least, node, size_of(graph, node)) for node in graph.nodes]
     names = [NAME_LINE * len(name_below(node)) for node in graph.nodes]
-    extents = [Extent(height / 2, height / 2 + name) for (_, height), name in zip(sizes, names, strict=True)]
-    extents += [Extent(0, 0)] * (len(columns.column) - len(sizes))
+    extents = [Extent(height / 2, height / 2 + name) for (_, height), name in zip(every_size, names, strict=True)]
+    extents += [Extent(0, 0)] * (len(columns.column) - len(every_size))
     y, borders = heights(columns, extents, _main_path(graph, columns), inside)
     # The highest node or flow stands at the margin.
-    tops = [y[place] - (size[1] / 2) for place, size in enumerate(sizes)] + list(y[len(sizes) :])
+    tops = [y[place] - (size[1] / 2) for place, size in enumerate(every_size)] + list(y[len(every_size) :])
     shift = MARGIN - min(tops)
-    found = _Sheet(graph, columns, sizes, [round(height + shift, 2) for height in y]).layout()
+    found = _Sheet(graph, columns, every_size, [round(height + shift, 2) for height in y]).layout()
     return replace(found, borders=tuple(round(border + shift, 2) for border in borders))
 
 

@@ -9,6 +9,7 @@ from groupwise.workflows.pictures.drawing_layout import NAME_LINE, DrawingLayout
 from groupwise.workflows.pictures.labels import SMALL, flow_label, name_below, width_of
 
 Ends = tuple[str, str]
+Size = tuple[float, float]
 TASK = (100.0, 70.0)  # editors draw the kind of a task in its corner, above the name
 
 
@@ -25,11 +26,14 @@ class Arrangement:
     height: float = 0.0
 
 
-def arranged(wiring: Wiring, corner: Point, lanes: Mapping[str, int] | None = None) -> Arrangement:
-    """Our layout of a process without guarded bodies, drawn from `corner` on; `lanes` by node of the graph."""
+def arranged(
+    wiring: Wiring, corner: Point, lanes: Mapping[str, int] | None = None, sizes: Mapping[str, Size] | None = None
+) -> Arrangement:
+    """Our layout of a process without guarded bodies, drawn from `corner` on; `lanes` and `sizes` are by node."""
     plan = _plan(wiring)
     numbers = None if lanes is None else _numbers(wiring, lanes)
-    return _moved(wiring, plan, layout(plan, numbers, TASK), corner)
+    given = {wiring.ids[name]: size for name, size in (sizes or {}).items()}
+    return _moved(wiring, plan, layout(plan, numbers, TASK, given), corner)
 
 
 def _plan(wiring: Wiring) -> Graph:
@@ -73,9 +77,12 @@ def _moved(wiring: Wiring, plan: Graph, drawing: DrawingLayout, corner: Point) -
             x, y = drawing.labels[flow.id]
             width = width_of(flow_label(flow), SMALL)
             found.labels[ends] = NodeBox(x + right, y + down - SMALL, width, NAME_LINE)
+    attached: dict[str, int] = {}
     for node in wiring.graph.nodes:
         if wiring.is_boundary(node.id):
-            _attach(found, wiring.owner(node), wiring.ids[node.id])
+            owner = wiring.owner(node)
+            _attach(found, owner, wiring.ids[node.id], attached.get(owner, 0))
+            attached[owner] = attached.get(owner, 0) + 1
     for node in plan.nodes:
         lines = name_below(node)
         if lines:
@@ -84,15 +91,17 @@ def _moved(wiring: Wiring, plan: Graph, drawing: DrawingLayout, corner: Point) -
     return found
 
 
-def _attach(found: Arrangement, owner: str, event: str) -> None:
-    """Move an event to a corner of its owner; its flows go round by where it stood."""
+def _attach(found: Arrangement, owner: str, event: str, number: int) -> None:
+    """Move an event to a corner of its owner, or beside others there; its flows go round by where it stood."""
     at, box = found.boxes[owner], found.boxes[event]
     way = found.routes.pop((owner, event))
-    low = box.middle[1] >= at.middle[1]
-    half, y = box.width / 2, at.bottom if low else at.y
-    found.boxes[event] = NodeBox(at.right - half, y - half, box.width, box.height)
+    low = number > 0 or box.middle[1] >= at.middle[1]
+    half, x, y = box.width / 2, at.right - number * (box.width + 6), at.bottom if low else at.y
+    found.boxes[event] = NodeBox(x - half, y - half, box.width, box.height)
     track = way[1][0] if len(way) > 2 else (at.right + box.x) / 2
-    lead = ((at.right + half, y), (track, y), (track, box.middle[1]))
+    # The first leaves to the right, those beside it downwards.
+    below = y + half + 6 * number
+    lead = ((x, y + half), (x, below), (track, below)) if number else ((x + half, y), (track, y))
     for ends, route in list(found.routes.items()):
         if ends[0] == event:
-            found.routes[ends] = (*lead, *route[1:])
+            found.routes[ends] = (*lead, (track, box.middle[1]), *route[1:])

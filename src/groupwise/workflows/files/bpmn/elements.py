@@ -53,7 +53,8 @@ def element_of(
         attributes["default"] = default
     attributes |= dict(carried.attributes if carried is not None else ())
     children = [bpmn.el("documentation", text=node.documentation)] if node.documentation else []
-    children += _noted(wiring, node, given, tag, carried)
+    inner = next((graph for graph in document.graphs if graph.name == node.calls), None)
+    children += _noted(wiring, node, given, tag, carried, inner if tag == "subProcess" else None)
     children += [e for e in (carried.children if carried is not None else ()) if e.name not in _WRITTEN_ANEW]
     if node.id in wiring.bodies:
         # The event that cancels a body needs a trigger: a condition on a variable.
@@ -84,6 +85,8 @@ def _tag(wiring: Wiring, node: Node, document: Document, carried: Element | None
         return "boundaryEvent"
     if node.calls and node.calls not in embedded:
         return "callActivity"
+    if node.calls and carried is None:
+        return "subProcess"
     if wiring.is_gateway(node):
         rule = wiring.gate_rule(node)
         # A gateway with one flow in and one out keeps whatever kind it had.
@@ -109,18 +112,23 @@ def _task_type(document: Document, node: Node) -> str:
     return told.get(kind or "", by)
 
 
-def _noted(wiring: Wiring, node: Node, given: Node, tag: str, carried: Element | None) -> list[Element]:
-    """Annotations for what BPMN has no place for, after those of other tools; names and types that we chose, too."""
+def _noted(
+    wiring: Wiring, node: Node, given: Node, tag: str, carried: Element | None, inner: Graph | None
+) -> list[Element]:
+    """Annotations for what BPMN has no place for, after those of other tools; names and types that we chose, too.
+
+    `inner` is the graph that is embedded in the node.
+    """
     old = carried.find("extensionElements") if carried is not None else None
     notes = list(old.children) if old is not None else []
-    values: dict[str, str] = {} if wiring.ids[node.id] == node.id else {"id": node.id}
+    values: dict[str, str] = {} if wiring.ids[node.id] == node.id else {"node": node.id}
     if node.kind == "condition" and tag != "eventBasedGateway":
         values["kind"] = "condition"
     if node.kind == "task" and not wiring.is_boundary(node.id):
         values |= wiring.unusual_rules(node)
     if node.name != given.name:
         values["named"] = node.name
-    if carried is None and tag in bpmn.TASKS[1:]:
+    if carried is None and tag in (*bpmn.TASKS[1:], "subProcess"):
         values["typed"] = tag
     # An empty annotation says that the lane is not the pool.
     in_a_lane = first(node.extras, "lane", bpmn.OWN) is not None
@@ -132,6 +140,9 @@ def _noted(wiring: Wiring, node: Node, given: Node, tag: str, carried: Element |
     if node.copies != ONCE and not (carried is not None and bpmn.written_copies(node)):
         copies = node.copies
         notes.append(bpmn.annotation("copies", {"least": copies.least, "most": copies.most, "enough": copies.enough}))
+    if inner is not None and (inner.name != wiring.ids[node.id] or inner.documentation):
+        says = {"says": inner.documentation} if inner.documentation else {}
+        notes.append(bpmn.annotation("graph", {"name": inner.name, **says}))
     ending = mark_of(node)
     notes += [] if ending is None else [bpmn.annotation(MARK, dict(ending.attributes))]
     return [bpmn.el("extensionElements", *notes)] if notes else []

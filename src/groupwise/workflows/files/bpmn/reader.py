@@ -81,7 +81,8 @@ class Scope:
         if not name:
             raise refuse(part, f"a <{part.name}> has no id")
         values = bpmn.annotated_values(part, "node")
-        self.file.names[name] = values.get("id", name)
+        # Older files have `id`, which some tools take for the id of an element.
+        self.file.names[name] = values.get("node", values.get("id", name))
         region = bpmn.annotated_values(part, "region")
         if region:
             return self._region(part, region)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
-from groupwise.workflows.document import Document
+from groupwise.workflows.document import Document, calling_order
 from groupwise.workflows.endings import role_of
 from groupwise.workflows.files.annotations import document_values, to_text
 from groupwise.workflows.files.bpmn.arrangement import Arrangement, arranged
@@ -26,6 +26,8 @@ from groupwise.xml_reader import Element, first, named
 
 # The band at the left of a pool or lane that has its name.
 BAND = 30.0
+# Room for the name of a sub-process above its content.
+INSET = 16.0
 
 
 class Process:
@@ -90,6 +92,8 @@ class Process:
         element = element_of(self.wiring, node, file.document, given, file.processes, file.embedded)
         if node.calls not in self.file.embedded:
             return element
+        if self.arrangement.boxes or self.wiring.bodies:
+            self.sheet.expanded.add(name)
         inner = Process(self.file, self.file.graphs[node.calls], self.sheet, around=name)
         return replace(element, children=(*element.children, *inner.content()))
 
@@ -179,16 +183,35 @@ class Process:
         right, down = self._corner(around)
         if not self.wiring.bodies:
             numbers = {name: self.lanes.number(name) for name in self.lanes.pools} if self.lanes else None
-            self.arrangement = arranged(self.wiring, (right + (2 * BAND if self.pool else 0), down), numbers)
+            corner = right + (2 * BAND if self.pool else 0), down
+            self.arrangement = arranged(self.wiring, corner, numbers, self._sizes(self.graph))
             if self.pool:
                 self._draw_pool(right, down)
             return {name: self.arrangement.boxes[self.ids[name]] for name in self.ids}
         # Sub-processes need room for their frame, start and end; routes would not fit, so edges are direct.
         found = {}
-        for name, box in layout(self.graph).boxes.items():
+        for name, box in layout(self.graph, sizes=self._sizes(self.graph)).boxes.items():
             x, y = box.middle
             found[name] = _box((x * 1.8 + right, y * 1.5 + down + 2 * EVENT), (box.width, box.height))
+        for node in self.graph.nodes:
+            if role_of(node) == "event":
+                owner = found[self.graph.into(node.id)[0].source]
+                found[node.id] = _box((owner.right, owner.bottom), (found[node.id].width, found[node.id].height))
         return found
+
+    def _sizes(self, graph: Graph) -> dict[str, tuple[float, float]]:
+        """The sizes of the tasks that contain other graphs."""
+        return {n.id: self._extent(self.file.graphs[n.calls]) for n in graph.nodes if n.calls in self.file.embedded}
+
+    def _extent(self, graph: Graph) -> tuple[float, float]:
+        """How much room a graph needs inside a sub-process."""
+        shown = named_graph(self.file.document, graph)
+        wiring = Wiring(shown, {node.id: node.id for node in graph.nodes}, {node.id for node in graph.nodes})
+        if not wiring.bodies:
+            drawing = arranged(wiring, (0.0, 0.0), sizes=self._sizes(graph))
+            return drawing.width, drawing.height + INSET
+        plain = layout(shown, sizes=self._sizes(graph))
+        return plain.width * 1.8 + 4 * EVENT, plain.height * 1.5 + 6 * EVENT
 
     def _draw_pool(self, right: float, down: float) -> None:
         """A pool with its lanes around the drawing."""
@@ -204,7 +227,7 @@ class Process:
         """Where to start drawing: inside the sub-process `around`, or below the graphs already on this sheet."""
         if around in self.sheet.boxes:
             outer = self.sheet.boxes[around]
-            return outer.x + 20, outer.y + 20
+            return outer.x, outer.y + INSET
         lowest = max((box.bottom for box in self.sheet.boxes.values()), default=0.0)
         return 0.0, lowest + 60.0 if lowest else 0.0
 
@@ -232,6 +255,14 @@ def write(document: Document) -> bytes:
     return serialise(_File(document).root())
 
 
+def _may_contain(node: Node) -> bool:
+    """Whether a task that calls a graph is a sub-process, or may become one because nobody drew it otherwise."""
+    carried = bpmn.source_element(node)
+    if carried is not None:
+        return carried.name in ("subProcess", "transaction")
+    return first(node.extras, "BPMNShape", bpmn.BPMNDI) is None
+
+
 class _File:
     """A file while it is written. `ids` has the ids in the file, by graph and node."""
 
@@ -239,15 +270,13 @@ class _File:
         self.document = document
         self.taken = {name for carried in document.all_extras() for e in carried.walk() if (name := e.get("id"))}
         callers = Counter(node.calls for graph in document.graphs for node in graph.nodes if node.calls)
-        # A graph is written inside the task that calls it if the file had it there and nobody else calls it.
+        # A graph is written inside the task that calls it if nobody else does, unless the file had it elsewhere.
+        order, _ = calling_order(document.graphs)
         self.embedded = {
             node.calls
             for graph in document.graphs
             for node in graph.nodes
-            if node.calls
-            and callers[node.calls] == 1
-            and getattr(bpmn.source_element(node), "name", "") in ("subProcess", "transaction")
-            and node.calls != document.root.name
+            if callers[node.calls] == 1 and node.calls in order[:-1] and _may_contain(node)
         }
         self.graphs = {graph.name: graph for graph in document.graphs}
         self.processes = {
@@ -255,7 +284,7 @@ class _File:
             for graph in document.graphs
             if graph.name not in self.embedded
         }
-        self.laned = {graph.name for graph in document.graphs if has_lanes(document, graph)}
+        self.laned = {name for name in self.processes if has_lanes(document, self.graphs[name])}
         # Where there are lanes, every process is a pool.
         self.pools = {n: free_name(f"{identity}_pool", self.taken) for n, identity in self.processes.items()
                       if self.laned}  # fmt: skip
