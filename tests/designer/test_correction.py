@@ -17,6 +17,7 @@ from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.prediction_correction import (
     Correction,
     Losses,
+    LossTerms,
     LossWeights,
     MeasuredPerformance,
     check_by_simulation,
@@ -32,6 +33,7 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.files import write_workflow
 from groupwise.workflows.requirements import Requirements
+from groupwise.workflows.scoring.design_metrics import anatomy
 
 SMALL = GenerationSettings(batch_size=8)
 
@@ -194,3 +196,20 @@ def test_feedback_without_a_measurement_is_refused(files: tuple[str, str, str]) 
     asked, drawn, memory = files
     assert run(["feedback", asked, drawn, "--memory", memory]) == 2
     assert not Path(memory).exists()
+
+
+def test_the_losses_of_a_design_are_its_prediction_error_and_its_complexity(requirements: Requirements) -> None:
+    session = Designer(GraphPolicy().eval(), settings=SMALL).begin(requirements)
+    result = next(one for one in session.generation().results if not one.score.broken)
+    design, predicted = result.candidate.design, result.score.performance
+    assert predicted is not None
+    terms = LossTerms(requirements, performance=2.0, structural=3.0, seed=5)
+    achieved = evaluate(design, requirements, "simulation", seed=5, cases=200)
+    errors = [achieved.cycle_time / predicted.cycle_time - 1, achieved.cost / predicted.cost - 1]
+    complexity = anatomy(design).metrics.control_flow
+    wanted = min((errors[0] ** 2 + errors[1] ** 2) / 2, 1.0), complexity / (complexity + 20)
+    assert terms.of(design, result.score) == pytest.approx(wanted)
+    assert terms.penalty(design, result.score) == pytest.approx(2 * wanted[0] + 3 * wanted[1])
+    assert terms.seconds > 0
+    without = LossTerms(requirements, performance=0.0, structural=0.0)
+    assert without.penalty(design, result.score) == without.seconds == 0, "nothing is simulated for nothing"

@@ -55,6 +55,22 @@ def test_a_call_leaves_experiences_and_a_habit_and_the_next_one_recalls(memory: 
     assert len(memory.working) == 5
 
 
+def test_the_second_requirements_of_a_family_find_what_the_first_left(memory: MemorySystem) -> None:
+    first = random_requirements(3, 12)
+    activities = {
+        name: one.model_copy(update={"duration": one.duration.model_copy(update={"mean": 1.3 * one.duration.mean})})
+        for name, one in first.activities.items()
+    }
+    designer = Designer(fresh_policy(), memory, SETTINGS)
+    for _ in designer.begin(first).run(32):
+        pass
+    call = designer.begin(first.model_copy(update={"activities": activities, "name": "second"}))
+    for _ in call.run(32):
+        pass
+    assert memory.hit_rate > 0.3
+    assert call.history[0].origins["memory"] >= 1
+
+
 def test_the_same_requirements_again_begin_where_the_last_call_ended(tmp_path: Path) -> None:
     asked = random_requirements(5, 9)
     with open_memory(tmp_path / "memory.sqlite") as memory:

@@ -16,12 +16,12 @@ from groupwise.config.sections import ScoringSettings, TrainingSettings
 from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.design_call import DesignOptions, design_for
 from groupwise.designer.generations import pareto_front
-from groupwise.designer.learning import LearningPolicy
+from groupwise.designer.learning import LearningPolicy, likeliest
 from groupwise.designer.pipeline import Designer, DesignSession
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.results.outcome import STAGES, GenerationMetrics
-from groupwise.designer.tasks import random_requirements
+from groupwise.designer.tasks import PreparedRequirements, random_requirements
 from groupwise.errors import ConfigError, ContractError
 from groupwise.training.step_groups import StepGroups
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements
@@ -247,3 +247,67 @@ def test_nothing_is_recorded_before_a_generation_started(requirements: Requireme
     result = call.evaluator.evaluate(call.generate()[0])
     with pytest.raises(ContractError, match="started"):
         GenerationMetrics().record(result)
+
+
+def test_half_of_every_generation_teaches_while_the_policy_learns(requirements: Requirements) -> None:
+    settings = GenerationSettings(batch_size=32)
+    with Designer(fresh_policy(), settings=settings, stopping=ENDLESS, learn=True) as designer:
+        call = designer.begin(requirements)
+        attempts = [call.generation().updates[0].attempts for _ in range(3)]
+    assert attempts[0] >= 28
+    assert all(one >= 12 for one in attempts[1:])
+
+
+def test_calls_that_learn_improve_the_likeliest_designs_of_the_requirements_they_are_about() -> None:
+    asked = [random_requirements(seed, 8) for seed in (1, 2)]
+    prepared = [PreparedRequirements.of(one) for one in asked]
+    policy = fresh_policy()
+
+    def mean() -> float:
+        return float(np.mean([likeliest(policy, one)[1].total for one in prepared]))
+
+    before = mean()
+    with Designer(policy, stopping=ENDLESS, learn=True, learning_rate=1e-3) as designer:
+        for _ in range(3):
+            for one in asked:
+                for _ in designer.begin(one).run(10_000, 4):
+                    pass
+    assert mean() > before + 0.01
+
+
+@pytest.mark.parametrize("coefficient", ["performance_loss_coef", "structural_loss_coef", "entropy_coef"])
+def test_without_one_of_the_losses_of_self_correction_the_policy_learns_something_else(
+    coefficient: str,
+) -> None:
+    # With branches, so that designs differ in complexity.
+    requirements = random_requirements(1, 14)
+
+    def learned(**changes: float) -> list[torch.Tensor]:
+        policy = fresh_policy()
+        with Designer(policy, settings=SMALL, learn=True, **changes) as designer:
+            designer.begin(requirements).generation()
+        return list(policy.parameters())
+
+    usual, without = learned(), learned(**{coefficient: 0.0})
+    assert any(not torch.equal(a, b) for a, b in zip(usual, without, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(usual, learned(), strict=True)), "learning is not repeatable"
+
+
+def test_the_structural_loss_makes_simpler_samples_likelier() -> None:
+    requirements = random_requirements(1, 14)
+    with Designer(fresh_policy(), learn=True, structural_loss_coef=100.0, performance_loss_coef=0.0) as designer:
+        call = designer.begin(requirements)
+        metrics = GenerationMetrics()
+        metrics.start()
+        for candidate in call.generate():
+            metrics.record(call.evaluator.evaluate(candidate))
+        group = updater(call).group(metrics)
+        assert group is not None
+        batch = designer.improvement.source.compare(StepGroups((group,), (), 1)) if designer.improvement else None
+        assert batch is not None
+        before = designer.policy.evaluate(batch.inputs).logp.detach()
+        update = updater(call).update([result.candidate for result in metrics.results], metrics)
+        gained = ((designer.policy.evaluate(batch.inputs).logp.detach() - before) * batch.mask).sum(1)
+    losses = torch.tensor([updater(call).terms.known[one.meta["design"]][1] for one in group.group.members])
+    assert update.losses[1] == pytest.approx(float(losses.mean()))
+    assert float(torch.corrcoef(torch.stack([gained.double(), losses.double()]))[0, 1]) < -0.3
