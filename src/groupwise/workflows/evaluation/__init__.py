@@ -61,6 +61,5 @@ def evaluate(
     elif encoded.catalogue.arrivals is None:
         simulated = simulation.simulate(encoded, CASES // 10, seed)
     else:
-        most = simulation.MOST_CASES if tier == "auto" else simulation.MOST_MEASURED
-        simulated = simulation.simulate_precisely(encoded, CASES, seed, most)
+        simulated = simulation.simulate_precisely(encoded, CASES, seed)
     return simulation.performance_of(encoded, simulated, analytic.capacity_of(encoded), analytic.overload(encoded))

@@ -36,10 +36,9 @@ BATCHES = 20
 PATIENCE = 2
 NORMAL = 1.959964  # 97.5% quantile of the normal distribution
 # A simulation is repeated with four times as many cases until its interval is this narrow, as a share of the mean, or
-# until that many cases or tries were simulated: more for a measurement than for one of many designs in a search.
+# until that many cases or tries were simulated.
 PRECISE = 0.04
 MOST_CASES = 40_000
-MOST_MEASURED = 160_000
 MOST_TRIES = 4_000_000
 LARGEST = 1 << 24
 
@@ -68,14 +67,13 @@ class Simulated:
     start: float = 0.0
 
 
-def simulate_precisely(encoded: Encoded, cases: int, seed: int = 0, most: int | None = None) -> Simulated:
-    """At least `cases` cases, and as many more, up to `most`, as the mean cycle time needs to be known well."""
-    most = MOST_CASES if most is None else most
+def simulate_precisely(encoded: Encoded, cases: int, seed: int = 0) -> Simulated:
+    """At least `cases` cases, and as many more as the mean cycle time needs to be known well."""
     while True:
         found = simulate(encoded, cases, seed)
         low, high = interval_of(encoded, found)
         tries = 4 * cases * sum(kind == ACTIVITY for kind in encoded.nodes[:, 0].tolist())
-        if high - low <= 2 * PRECISE * found.cycle.mean() or 4 * cases > most or tries > MOST_TRIES:
+        if high - low <= 2 * PRECISE * found.cycle.mean() or 4 * cases > MOST_CASES or tries > MOST_TRIES:
             return found
         cases *= 4
 
