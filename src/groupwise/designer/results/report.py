@@ -47,7 +47,7 @@ def _terminal_parts(
     yield Padding(picture(call, width - 2), (1, 0, 0, 2), expand=False)
     if rows := call.rows():
         yield section("Pareto-optimal designs")
-        yield Padding(pareto_table(rows, call.choice), (0, 0, 0, 2), expand=False)
+        yield Padding(pareto_table(rows, call.choice, call.explanation.baseline.given), (0, 0, 0, 2), expand=False)
     yield section(f"Changes from {call.explanation.baseline.words}")
     yield Padding(changes_table(call), (0, 0, 0, 2), expand=False)
     if call.outcome.analysis is not None:
@@ -83,22 +83,23 @@ def picture(call: DesignReport, width: int) -> RenderableType:
     return Group(*lines[:LONGEST], *([Text("…", style="dim")] if len(lines) > LONGEST else []))
 
 
-def pareto_table(rows: Sequence[ParetoRow], choice: int) -> RenderableType:
+def pareto_table(rows: Sequence[ParetoRow], choice: int, given: bool) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in HEADINGS:
         table.add_column(name, justify="left" if name in ("", HEADINGS[-1]) else "right")
     for row in rows:
-        table.add_row(*_cells(row, choice), style="bold" if row.number == choice else "")
+        table.add_row(*_cells(row, choice, given), style="bold" if row.number == choice else "")
     return table
 
 
 HEADINGS = ("", "score", "cycle time", "cost per case", "complexity", "servers", "why not chosen")
 
 
-def _cells(row: ParetoRow, choice: int) -> tuple[str, ...]:
+def _cells(row: ParetoRow, choice: int, given: bool) -> tuple[str, ...]:
+    start = "today's design" if given else "the plain sequence"
     mark = f"{'▶' if row.number == choice else ' '} {row.number}"
     cycle = in_time(row.cycle_time) + (f" ±{row.margin:.0%}" if row.margin >= 0.005 else "")
-    why = ", ".join(filter(None, ("today's design" if row.today else "", row.why)))
+    why = ", ".join(filter(None, (start if row.today else "", row.why)))
     return mark, f"{row.score:.3f}", cycle, f"{row.cost:.4g}", f"{row.control_flow:.0f}", str(row.servers), why
 
 
@@ -214,21 +215,22 @@ def _front(call: DesignReport) -> str:
     picture = Picture(
         "front",
         "Pareto-optimal designs",
-        "Each dot is a design that no other beats in cycle time, cost and complexity at once; a larger dot is more "
-        "complex. The chosen one has the best score, which weighs more than these three.",
+        "Each dot is a design that no other beats in cycle time, cost, complexity and lost cases at once; a larger dot "
+        "is more complex. The chosen one has the best score, which weighs more than these.",
         f"{len(rows)} designs; the chosen one takes {in_time(rows[0].cycle_time)} and costs {rows[0].cost:.4g}",
         csv_text(list(COLUMNS), ([getattr(row, name) for name in COLUMNS] for row in rows)),
         lambda width: draw_front(rows, start, width),
     )
-    return f"<section><h2>Pareto front</h2>{figure(picture, wide=True)}{_front_table(rows, call.choice)}</section>"
+    return f"<section><h2>Pareto front</h2>{figure(picture, wide=True)}{_front_table(call, rows)}</section>"
 
 
 COLUMNS = ("score", "cycle_time", "cost", "control_flow", "servers", "chosen")
 
 
-def _front_table(rows: list[ParetoRow], choice: int) -> str:
+def _front_table(call: DesignReport, rows: list[ParetoRow]) -> str:
     head = "".join(f"<th scope=col>{name}</th>" for name in HEADINGS)
-    body = "".join(f"<tr>{''.join(f'<td>{value}</td>' for value in _cells(row, choice))}</tr>" for row in rows)
+    cells = [_cells(row, call.choice, call.explanation.baseline.given) for row in rows]
+    body = "".join(f"<tr>{''.join(f'<td>{value}</td>' for value in values)}</tr>" for values in cells)
     return f"<div class=scroll><table class=numbers><tr>{head}</tr>{body}</table></div>"
 
 
