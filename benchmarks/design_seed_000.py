@@ -50,6 +50,7 @@ LOSSES = {"performance": "performance_loss_coef", "structural": "structural_loss
 STRONG = {"performance_loss_coef": 20.0, "structural_loss_coef": 1.0, "entropy_coef": 0.1}
 # The designs of an untrained policy are complex and hard to predict; the policy that ships has little entropy left.
 ROOM = {"untrained": ("performance", "structural"), "pretrained": ("exploration",)}
+STARTS = ("pretrained", "untrained")
 # Samples of a policy for each requirement, by which its losses are measured, and the generations of a call that learns.
 SAMPLES, CALL = 32, 4
 
@@ -170,13 +171,14 @@ def learning_part(options: argparse.Namespace) -> Found:
     mine, others = fixed_set(FIRST + 2000, options.set), fixed_set(FIRST + 3000, options.set)
     claims: dict[str, Any] = {}
     raw: dict[str, Any] = {}
-    for start in ("pretrained", "untrained"):
+    rate = {} if options.learning_rate is None else {"learning_rate": options.learning_rate}
+    for start in options.starts:
         runs = []
         for seed in range(options.seeds):
             policy = first_policy(start, seed)
             run = [(measured(policy, mine), measured(policy, others))]
             for number in range(options.rounds):
-                learned(policy, mine, 100 * seed + number, 1)
+                learned(policy, mine, 100 * seed + number, 1, **rate)
                 run.append((measured(policy, mine), measured(policy, others)))
             runs.append(run)
         raw[start] = runs
@@ -264,6 +266,8 @@ def main() -> None:
     parser.add_argument("--requirements", type=int, default=20, help="requirements of diversity, families of memory")
     parser.add_argument("--set", type=int, default=8, help="requirements of the fixed set")
     parser.add_argument("--rounds", type=int, default=6, help="rounds of calls over the fixed set")
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS), help="policies that learn")
+    parser.add_argument("--learning-rate", type=float, help="of the part learning, instead of the settings' own")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--long", type=int, default=1000, help="generations of the long call")
     parser.add_argument("--json", action="store_true", help="print only the JSON object")
