@@ -29,12 +29,15 @@ from record import print_result
 
 from groupwise.config.sections import TrainingSettings
 from groupwise.designer.construction import construct
+from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.design_call import DesignSettings
+from groupwise.designer.diversity import targets_of
 from groupwise.designer.learning import likeliest
 from groupwise.designer.memory import open_memory
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, load_policy
 from groupwise.designer.prediction_correction import LossTerms
+from groupwise.designer.problem import DesignProblem
 from groupwise.designer.results.outcome import convergence_table, phases
 from groupwise.designer.sampling import PolicyChooser, PolicyView
 from groupwise.designer.tasks import PreparedRequirements, random_requirements, score_design
@@ -50,6 +53,7 @@ LOSSES = {"performance": "performance_loss_coef", "structural": "structural_loss
 STRONG = {"performance_loss_coef": 20.0, "structural_loss_coef": 1.0, "entropy_coef": 0.1}
 # The designs of an untrained policy are complex and hard to predict; the policy that ships has little entropy left.
 ROOM = {"untrained": ("performance", "structural"), "pretrained": ("exploration",)}
+STARTS = ("pretrained", "untrained")
 # Samples of a policy for each requirement, by which its losses are measured, and the generations of a call that learns.
 SAMPLES, CALL = 32, 4
 
@@ -69,27 +73,34 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def diversity_part(options: argparse.Namespace) -> Found:
-    policy, rows = load_policy(), []
+    policy, rows, bests = load_policy(), [], []
+    targets = {**targets_of(SETTINGS.cfg.generation), "novelty": SETTINGS.cfg.generation.novelty}
+
+    def settings(problem: DesignProblem) -> GenerationSettings:
+        off = {"structural_diversity": 0.0, "temporal_diversity": 0.0, "resource_diversity": 0.0, "novelty": 0.0}
+        return SETTINGS.generation(problem).model_copy(update=off if options.careless else {})
+
     for number in range(options.requirements):
         requirements = random_requirements(FIRST + number)
-        with designer(policy, seed=number) as made:
+        with designer(policy, seed=number, settings=settings) as made:
             session = made.begin(requirements)
             for _ in session.search(None, SETTINGS.generations):
                 pass
-        size = len(requirements.activities)
-        rows += [
-            {"activities": size, "generation": one.number, "novelty": one.novelty, **one.diversity.distinct,
-             **{f"{name} distance": value for name, value in one.diversity.distance.items()},
-             **{f"{name} held": value for name, value in one.met.items()}}
-            for one in session.history
-        ]  # fmt: skip
+        bests.append(session.history[-1].best)
+        for one in session.history:
+            measured = {**one.diversity.distinct, "novelty": one.novelty}
+            held = {f"{name} held": value >= targets[name] for name, value in measured.items() if value is not None}
+            distance = {f"{name} distance": value for name, value in one.diversity.distance.items()}
+            size = len(requirements.activities)
+            rows.append({"activities": size, "generation": one.number, **measured, **held, **distance})
     names = ("structural", "temporal", "resource", "novelty")
-    held = {name: [row[f"{name} held"] for row in rows if f"{name} held" in row] for name in names}
-    claims: dict[str, Any] = {f"{name}_held": statistics.fmean(held[name]) for name in names}
+    shares = {name: [row[f"{name} held"] for row in rows if f"{name} held" in row] for name in names}
+    claims: dict[str, Any] = {f"{name}_held": statistics.fmean(shares[name]) for name in names}
     claims |= {f"{name}_mean": statistics.fmean(row[name] for row in rows if row[name] is not None) for name in names}
     everything = [all(row.get(f"{name} held", True) for name in names) for row in rows]
     large = [ok for row, ok in zip(rows, everything, strict=True) if row["activities"] >= 10]
     claims |= {"diversity_held": statistics.fmean(everything), "diversity_held_10_up": statistics.fmean(large)}
+    claims["best_score"] = statistics.fmean(bests)
     return {**claims, "generations": len(rows), "generations_10_up": len(large)}, {"generations": rows}
 
 
@@ -170,13 +181,14 @@ def learning_part(options: argparse.Namespace) -> Found:
     mine, others = fixed_set(FIRST + 2000, options.set), fixed_set(FIRST + 3000, options.set)
     claims: dict[str, Any] = {}
     raw: dict[str, Any] = {}
-    for start in ("pretrained", "untrained"):
+    rate = {} if options.learning_rate is None else {"learning_rate": options.learning_rate}
+    for start in options.starts:
         runs = []
         for seed in range(options.seeds):
             policy = first_policy(start, seed)
             run = [(measured(policy, mine), measured(policy, others))]
             for number in range(options.rounds):
-                learned(policy, mine, 100 * seed + number, 1)
+                learned(policy, mine, 100 * seed + number, 1, **rate)
                 run.append((measured(policy, mine), measured(policy, others)))
             runs.append(run)
         raw[start] = runs
@@ -198,18 +210,19 @@ def learning_part(options: argparse.Namespace) -> Found:
 
 def losses_part(options: argparse.Namespace) -> Found:
     """Calls without any of the losses and with each alone, from a policy that leaves room for it."""
-    mine = fixed_set(FIRST + 2000, options.set // 2)
+    requirements = fixed_set(FIRST + 2000, options.set // 2)
     found: dict[str, list[dict[str, Any]]] = {}
-    for start, arms in ROOM.items():
+    room = {start: mine for start, arms in ROOM.items() if (mine := [one for one in arms if one in options.losses])}
+    for start, arms in room.items():
         for arm in ("none", *arms):
             coefficients = {c: STRONG[c] if name == arm else 0.0 for name, c in LOSSES.items()}
             runs = found[f"{start} {arm}"] = []
             for seed in range(options.seeds):
                 policy = first_policy(start, seed)
-                learned(policy, mine, seed, options.rounds // 2, **coefficients)
-                runs.append(measured(policy, mine))
+                learned(policy, requirements, seed, options.rounds // 2, **coefficients)
+                runs.append(measured(policy, requirements))
     claims: dict[str, Any] = {}
-    for start, arms in ROOM.items():
+    for start, arms in room.items():
         for name in arms:
             pairs = list(zip(found[f"{start} {name}"], found[f"{start} none"], strict=True))
             effect, width = interval([one[name] - bare[name] for one, bare in pairs])
@@ -264,6 +277,10 @@ def main() -> None:
     parser.add_argument("--requirements", type=int, default=20, help="requirements of diversity, families of memory")
     parser.add_argument("--set", type=int, default=8, help="requirements of the fixed set")
     parser.add_argument("--rounds", type=int, default=6, help="rounds of calls over the fixed set")
+    parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
+    parser.add_argument("--careless", action="store_true", help="diversity: without targets to react to")
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS), help="policies that learn")
+    parser.add_argument("--learning-rate", type=float, help="of the part learning, instead of the settings' own")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--long", type=int, default=1000, help="generations of the long call")
     parser.add_argument("--json", action="store_true", help="print only the JSON object")

@@ -15,6 +15,8 @@ from groupwise.designer.memory import open_memory
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.prediction_correction import (
+    FEW,
+    WORST,
     Correction,
     Losses,
     LossTerms,
@@ -204,10 +206,10 @@ def test_the_losses_of_a_design_are_its_prediction_error_and_its_complexity(requ
     design, predicted = result.candidate.design, result.score.performance
     assert predicted is not None
     terms = LossTerms(requirements, performance=2.0, structural=3.0, seed=5)
-    achieved = evaluate(design, requirements, "simulation", seed=5, cases=200)
+    achieved = evaluate(design, requirements, "simulation", seed=5, cases=FEW)
     errors = [achieved.cycle_time / predicted.cycle_time - 1, achieved.cost / predicted.cost - 1]
     complexity = anatomy(design).metrics.control_flow
-    wanted = min((errors[0] ** 2 + errors[1] ** 2) / 2, 1.0), complexity / (complexity + 20)
+    wanted = min((errors[0] ** 2 + errors[1] ** 2) / 2, WORST), complexity / (complexity + 20)
     assert terms.of(design, result.score) == pytest.approx(wanted)
     assert terms.penalty(design, result.score) == pytest.approx(2 * wanted[0] + 3 * wanted[1])
     assert terms.seconds > 0

@@ -11,6 +11,7 @@ The fourth measure, novelty, is the share of the designs made that were never ma
 shown beside them: the share of a family's decisions in which two designs of the generation differ, on average.
 """
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -242,7 +243,9 @@ class EditStatistics:
     def remember(self, keys: Sequence[int], standings: Sequence[float], again: Bools) -> None:
         """Note what was edited and how good the parents are, until the children are evaluated."""
         for key, standing, decisions in zip(keys, standings, again, strict=True):
-            self.waiting.setdefault(key, (standing, decisions))
+            # Nothing can be said about edits of designs that have not been evaluated themselves.
+            if math.isfinite(standing):
+                self.waiting.setdefault(key, (standing, decisions))
 
     def learn(self, key: int, standing: float) -> None:
         """Take note of an evaluated child."""

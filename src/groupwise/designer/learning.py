@@ -316,7 +316,7 @@ def loss_terms(prepared: PreparedRequirements, settings: CorrectionSettings, see
 # Updates within a call are small and cautious; a training run has the defaults of `declaration`.
 SETTINGS: Mapping[str, Any] = {
     "product": "designer", "estimator": "outcome", "advantage_scale": "group_std", "loss_type": "dapo",
-    "learning_rate": 3e-4, "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "tasks_per_step": 1,
+    "learning_rate": 1e-4, "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "tasks_per_step": 1,
     "per_device_train_batch_size": 64, "gradient_accumulation_steps": 1, "num_epochs": 1, "entropy_coef": 0.001,
     "performance_loss_coef": 0.1, "structural_loss_coef": 0.01,
 }  # fmt: skip

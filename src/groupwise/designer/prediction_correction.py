@@ -45,9 +45,10 @@ HALF = 20.0
 NOTICED = 0.005
 CASES = 2_000
 # Simulated cases where a design is learned from: enough to see that formulas are off by a tenth.
-FEW = 200
-# The largest performance loss of one design: beyond that, a prediction is simply wrong.
-WORST = 1.0
+FEW = 500
+# The largest performance loss of one design, an error of about a third: larger ones, of designs that are nearly
+# overloaded, would decide about the advantages of their whole group.
+WORST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
