@@ -11,7 +11,8 @@ requirements say is taken as follows:
   first pool works. At the end of a shift work rests and goes on in the next one. Time 0 is Monday 0:00.
 - Activities of `different_people` are never given to the last person who did the other; those of `same_person` only to
   that person. Among the free, the first in the file is taken; a queue is served in order of arrival, except that a
-  request waiting for somebody in particular is passed over, and that pools may serve by priority or the shortest first.
+  request waiting for somebody in particular is passed over, and that pools may serve by priority, by due time
+  or the shortest first.
 - A loop of the requirements repeats at most `most` times: after that, its way back is closed.
 - A knock-out, or a last try that fails, takes away the token; other tokens of the case go on. Where the file has a path
   for it, the token takes that instead: a failure the event on the activity's boundary, a knock-out the exit of the
@@ -455,7 +456,7 @@ class Referee:
                 yield self.world.timeout(min(seconds, limit))
             else:
                 seconds /= self.stated["pools"][pool].get("speed", 1.0)
-                server = yield self.office.ask(node.name, pool, case, self.rank(node, pool, told))
+                server = yield self.office.ask(node.name, pool, case, self.rank(node, pool, told, case))
                 now = self.world.now
                 yield self.world.timeout(server.finishes(now, min(seconds, limit)) - now)
                 server.worked += min(seconds, limit)
@@ -471,10 +472,13 @@ class Referee:
                 return goes_on or node.name in self.net.drawn
         return False
 
-    def rank(self, node: NetNode, pool: str, told: Stated) -> float:
+    def rank(self, node: NetNode, pool: str, told: Stated, case: Case) -> float:
         order = self.orders.get(pool, "fifo")
         if order == "priority":
             return -float(node.told.get("priority", 0))
+        if order == "due":
+            # Due so long after the case began; work without a due time comes last.
+            return case.began + float(node.told.get("due", math.inf))
         return float(told["duration"]["mean"]) if order == "shortest" else 0.0
 
     def duration(self, told: Stated) -> float:
