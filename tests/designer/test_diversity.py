@@ -78,8 +78,8 @@ def session(settings: GenerationSettings, generations: int, seed: int = 3) -> De
 
 def test_targets_hold_where_nothing_else_would_make_them() -> None:
     off = GenerationSettings(structural_diversity=0.0, temporal_diversity=0.0, resource_diversity=0.0)
-    reached = [one.diversity.distinct for one in session(off, 6).history]
-    history = session(GenerationSettings(), 6).history
+    reached = [one.diversity.distinct for one in session(off, 6, seed=4).history]
+    history = session(GenerationSettings(), 6, seed=4).history
     assert np.mean([all(one.met.values()) for one in history]) >= 0.8
     names = ("structural", "temporal", "resource")
     without = [
