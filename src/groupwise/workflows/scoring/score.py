@@ -274,10 +274,13 @@ class DesignScorer:
         return min(1.0, self.references.work / done) if done > 0 else 1.0
 
     def _waits(self, performance: Performance, working: float) -> float:
-        """Waiting as a share of waiting and being worked on, both as numbers of cases at a time (Little's law)."""
+        """Waiting as a share of waiting and being worked on, both as numbers of cases at a time (Little's law).
+
+        Work that waits in parallel does not make a case wait longer than it takes.
+        """
         if not math.isfinite(performance.waiting):
             return 1.0
-        waiting = performance.waiting * performance.throughput
+        waiting = min(performance.waiting, performance.cycle_time) * performance.throughput
         return waiting / (waiting + working) if waiting > 0 else 0.0
 
     def _resources(self, design: Design, performance: Performance, done: float) -> list[Measured]:
