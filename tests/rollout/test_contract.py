@@ -342,3 +342,72 @@ def test_an_environment_too_long_to_be_played_to_its_end_is_not_called_endless()
     assert check_environment(Honest("endless", max_steps=2001)) == []  # type: ignore[arg-type]
     (found,) = check_environment(Honest("endless", max_steps=2000))  # type: ignore[arg-type]
     assert found.code == "ends"
+
+
+class Scripted:
+    """Three copies; at every step each says what the script has for it: "f" falls, "c" is cut off, "b" is both."""
+
+    observation_size, action_count, max_steps = 1, 2, 4
+
+    def __init__(self, *script: str) -> None:
+        self.script = script
+
+    def reset(self, seeds: Any) -> Any:
+        self.clock = 0
+        return np.zeros((len(seeds), 1))
+
+    def step(self, actions: Any) -> Any:
+        said = np.array(list(self.script[self.clock]))
+        self.clock += 1
+        obs = np.full((len(actions), 1), self.clock, np.float64)
+        return obs, np.arange(3.0) + 10 * self.clock, np.isin(said, ["f", "b"]), np.isin(said, ["c", "b"])
+
+
+def test_a_copy_ends_once_and_as_it_ended_first() -> None:
+    """Copy 0 is cut off and then falls, copy 1 falls at its limit of time, copy 2 falls and is then cut off."""
+    made: Any = Scripted("c.f", "fbc", "fff", "ccc")
+    (group,) = collect_groups(
+        made, First(), [Task("t", None, 1)], 3, np.random.default_rng(0), version=6, prefix="step 9"
+    )
+    assert [m.end for m in group.members] == [End.TRUNCATED, End.FINISHED, End.FINISHED]
+    assert [m.terminated for m in group.members] == [False, True, True]
+    assert [m.rewards.tolist() for m in group.members] == [[10.0], [11.0, 21.0], [12.0]]
+    cut, fallen, other = (m.last_obs for m in group.members)
+    assert (cut.tolist(), fallen, other) == ([1.0], None, None)
+    assert [m.versions.tolist() for m in group.members] == [[6], [6, 6], [6]]
+    assert [m.id for m in group.members] == [f"step 9/g0/m{n}" for n in range(3)]
+    assert made.clock == 2, "nobody is left after the second step"
+
+
+@pytest.mark.parametrize(("copy", "step", "sound"), [(0, 0, False), (0, 1, True), (1, 1, False), (2, 1, True)])
+def test_a_log_probability_must_be_finite_where_its_copy_still_acts(copy: int, step: int, sound: bool) -> None:
+    class Unsure(First):
+        def act(self, obs: Any, uniforms: Any, mask: Any = None) -> Any:
+            actions, logp = super().act(obs, uniforms, mask)
+            if len(self.seen) == step + 1:
+                logp[copy] = -np.inf
+            return actions, logp
+
+    def attempt() -> Any:
+        made: Any = Scripted("c.f", "fbc")
+        return collect_groups(made, Unsure(), [Task("t", None, 1)], 3, np.random.default_rng(0))
+
+    if sound:
+        assert len(attempt()) == 1
+    else:
+        with pytest.raises(ContractError, match="log-probability of a sampled action must be finite, not float: -inf"):
+            attempt()
+
+
+def test_copies_that_are_stepped_after_their_end_draw_numbers_too() -> None:
+    """One number a copy and step, whoever has ended: so what one copy does never depends on the others' lengths."""
+    drawn = []
+
+    class Noting(First):
+        def act(self, obs: Any, uniforms: Any, mask: Any = None) -> Any:
+            drawn.append(uniforms.tolist())
+            return super().act(obs, uniforms, mask)
+
+    made: Any = Scripted("c.f", "fbc")
+    collect_groups(made, Noting(), [Task("t", None, 1)], 3, np.random.default_rng(4))
+    assert drawn == np.random.default_rng(4).random((2, 3)).tolist()
