@@ -534,3 +534,40 @@ def test_hints_of_a_step_come_from_the_reference_the_scorer_and_the_reward_once(
     assert (first, last) == ("out_of_memory", "own")
     assert len(scorer) == 1
     assert list(source.take_hints()) == []
+
+
+def by_step(attempts: Attempts) -> BatchRows:
+    """A row for every action, as policies without memory want them."""
+
+    def pick(table: Tensor) -> Tensor:
+        return table[attempts.mask][:, None]
+
+    actions = padded([m.actions for m in attempts.members], np.int64)
+    logp = padded([m.behavior_logp for m in attempts.members], np.float32)
+    mask = torch.ones(int(attempts.mask.sum()), 1, dtype=torch.bool)
+    return BatchRows({"actions": pick(actions)}, mask, pick(logp), pick, engine=True)
+
+
+@pytest.mark.parametrize(("loss_type", "denominator"), [("dapo", 15.0), ("grpo", 6.0)])
+def test_a_product_may_lay_out_its_attempts_in_rows_of_its_own(
+    config: Configure, loss_type: str, denominator: float
+) -> None:
+    """Whatever the source adds follows each action into its row; only the denominator is counted over attempts."""
+
+    def values(members: Sequence[Trajectory]) -> list[Any]:
+        return [10.0 * TOTALS[m.id] + np.arange(len(m) + 1) for m in members]  # type: ignore[operator]
+
+    cfg = config(loss_type=loss_type, estimator="gae", gamma=1.0, gae_lambda=1.0, mask_truncated=True,
+                 group_weight_method="balanced")  # fmt: skip
+    kinds = tuple(replace(g, task=Task(f"{kind}/0")) for g, kind in zip(GROUPS, "xxy", strict=True))
+    plain, source = make(cfg, groups=kinds, values=values, engine=True), make(cfg, groups=kinds, values=values)
+    source.collate = by_step
+    whole, rows = plain.next(), source.next()
+    assert (rows.rows, rows.total_rows, rows.total_tokens, rows.denominator) == (15, 15, 15, denominator)
+    assert (whole.total_rows, whole.total_tokens, whole.denominator) == (6, 15, denominator)
+    for name in ("advantages", "keep", "versions", "weight_group", "weights", "returns", "values", "behavior_logp"):
+        expected, found = getattr(whole, name), getattr(rows, name)
+        assert found.shape == (15, 1), name
+        assert torch.equal(found[:, 0], expected[whole.mask]), name
+        assert found.dtype == expected.dtype, name
+    assert torch.equal(rows.inputs["actions"][:, 0], whole.inputs["actions"][whole.mask])

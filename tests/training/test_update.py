@@ -545,17 +545,23 @@ def test_the_sampler_agrees_up_to_a_ten_thousandth(gap: float, again: int) -> No
     assert sum(asked) == ROWS + again
 
 
-def test_shown_and_sampled_tokens_side_by_side_are_each_treated_as_their_own_kind() -> None:
+@pytest.mark.parametrize("threshold", [None, 0.05])
+def test_shown_and_sampled_tokens_side_by_side_are_each_treated_as_their_own_kind(threshold: float | None) -> None:
     """Only what the sampler drew with the present weights is weighed; what was shown has a ratio of 1 and no weight."""
     kinds = torch.tensor([0, SHOWN, 7])[torch.arange(ROWS) % 3][:, None].expand(ROWS, WIDTH)
-    batch, cfg = make_batch(versions=kinds), settings(**PLAIN, num_epochs=2, sampler_weight_cap=1.2)
+    batch, cfg = make_batch(versions=kinds), settings(**PLAIN, sampler_weight_cap=1.2, off_policy_threshold=threshold)
     own = Tables().evaluate(batch.inputs).logp.detach()
     weighed = torch.where(kinds == 0, (own - batch.behavior_logp).exp().clamp(max=1.2), 1.0)
     old = torch.where(kinds == 7, batch.behavior_logp, own)
+    keep = batch.keep
+    if threshold is not None:
+        # How far the policy has moved is counted from what was recorded, whoever recorded it.
+        keep = keep & core.off_policy_mask(batch.advantages, own, batch.behavior_logp, batch.mask, threshold)  # type: ignore[operator]
+        assert not torch.equal(keep, batch.keep)  # type: ignore[arg-type]
     found = Learner(Tables(), cfg).losses(batch)
     wanted = core.policy_loss(
         own, old, batch.advantages, batch.mask, denominator=batch.denominator, weights=batch.weights,
-        keep=batch.keep, sampler_weights=weighed, clip_low=0.2, clip_high=0.2,
+        keep=keep, sampler_weights=weighed, clip_low=0.2, clip_high=0.2,
     )  # fmt: skip
     torch.testing.assert_close(found["loss/policy"].detach(), wanted.policy)
     assert float(found["policy/ratio_max"]) == pytest.approx(float((own - old).exp()[batch.mask].max()))
@@ -570,3 +576,18 @@ def test_a_state_from_before_samples_were_counted_is_read() -> None:
     after.samples = 5
     after.load_state_dict({k: v for k, v in before.state_dict().items() if k not in ("samples", "micro_batches")})
     assert (after.samples, after.updates, after.policy.version) == (0, 1, 1)
+
+
+def test_rows_of_equal_length_stay_in_the_order_they_were_drawn_in() -> None:
+    """So that a share has the same micro-batches on every machine, however its sort treats ties."""
+    rows = 300
+    batch = Batch({}, torch.ones(rows, 2, dtype=torch.bool), torch.zeros(rows, 2), torch.ones(rows, 2), 1.0)
+    shares = Learner(Tables(), settings(per_device_train_batch_size=150, seed=5))._shares(batch)
+    drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(5))
+    assert [share.tolist() for share in shares] == [drawn[:150].tolist(), drawn[150:].tolist()]
+
+
+def test_what_a_micro_batch_reports_keeps_no_graph_in_memory() -> None:
+    learner, batch = Learner(Tables(), settings()), make_batch()
+    terms = learner._gradients(learner._step(batch, torch.arange(ROWS), 1, first=True))
+    assert not [name for part in terms for name, value in part.items() if value.requires_grad]
