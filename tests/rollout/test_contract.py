@@ -411,3 +411,27 @@ def test_copies_that_are_stepped_after_their_end_draw_numbers_too() -> None:
     made: Any = Scripted("c.f", "fbc")
     collect_groups(made, Noting(), [Task("t", None, 1)], 3, np.random.default_rng(4))
     assert drawn == np.random.default_rng(4).random((2, 3)).tolist()
+
+
+def test_a_step_at_which_nothing_is_forbidden_needs_no_mask() -> None:
+    """An environment may say None where all actions are allowed: here at the start, and again from step 2 on."""
+
+    class Sometimes(Clock):
+        def action_mask(self) -> Any:
+            return np.array([[False, True], [True, True]]) if self.clock == 1 else None
+
+    actor = First()
+    first, other = play(Sometimes((3, 2)), actor)
+    assert actor.seen == [None, [[False, True], [True, True]], None]
+    assert first.action_mask.tolist() == [[True, True], [False, True], [True, True]]
+    assert other.action_mask.tolist() == [[True, True]] * 2
+    assert (first.actions.tolist(), other.actions.tolist()) == ([0, 1, 0], [0, 0])
+
+
+def test_one_copy_alone_is_played_to_its_end() -> None:
+    class Alone(Clock):
+        def step(self, actions: Any) -> Any:
+            return tuple(part[:1] for part in super().step(actions))
+
+    ((member,),) = (g.members for g in collect_groups(Alone(), First(), [Task("t")], 1, np.random.default_rng(0)))
+    assert (len(member), member.end) == (3, End.TRUNCATED)

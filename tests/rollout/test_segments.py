@@ -126,6 +126,27 @@ def test_masks_are_those_before_each_step(make: Any) -> None:
     np.testing.assert_array_equal(segment.allowed, np.stack(player.masks))
 
 
+class Rarely(Counting):
+    """Forbids action 0 at a copy's second step, and says nothing at steps at which no copy is there."""
+
+    def action_mask(self) -> Any:
+        second = self.clocks == 1
+        return np.stack([~second, np.ones(len(second), bool)], axis=1) if second.any() else None
+
+
+@pytest.mark.parametrize("make", [Rarely, lambda: SeparateEnvironments(Rarely)])
+def test_steps_and_copies_without_a_mask_allow_everything(make: Any) -> None:
+    player = Alternating()
+    segment = copies(make()).play(player, 7)
+    assert segment.allowed is not None
+    assert segment.allowed.shape == (7, 2, 2)
+    assert segment.allowed[..., 0].tolist() == [[clock != 1 for _, clock in row] for row in OBS[:7]]
+    assert segment.allowed[..., 1].all()
+    said = [any(clock == 1 for _, clock in row) for row in OBS[:7]]
+    assert [mask is not None for mask in player.masks] == said
+    assert not all(said)
+
+
 def test_seeds_of_the_generator_differ() -> None:
     actions = [copies(seed=seed).play(Alternating(), 20).actions.tolist() for seed in (0, 0, 1)]
     assert actions[0] == actions[1] != actions[2]

@@ -374,3 +374,11 @@ def test_every_role_of_a_strategy_has_a_state_of_its_own(small_config: Configure
     other: Any = GroupAssignment(small_config(group_strategy="task", group_weight_method="adaptive"))
     other.load_state_dict(state)
     assert (other.weight.numbers, other.rule.shares) == ({"w": 0}, {}), "another rule starts afresh"
+
+
+def test_attempts_without_masks_beside_others_with_masks_may_have_done_anything() -> None:
+    attempts = made([2, 1], [1.0, 2.0], ["x", "y"])
+    masked = replace(attempts.members[1], action_mask=np.array([[True, False], [False, True]]))
+    rows = rows_of_steps(replace(attempts, members=(attempts.members[0], masked)), "dapo")
+    assert rows.inputs["action_mask"][:, 0].tolist() == [[True, True]] * 3 + [[True, False], [False, True]]
+    assert "action_mask" not in rows_of_steps(attempts, "dapo").inputs
