@@ -12,6 +12,7 @@ from groupwise.errors import ContractError, GroupwiseError
 from groupwise.rollout import contract, recording
 from groupwise.rollout.checker import check_environment
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
+from groupwise.rollout.segments import EnvironmentCopies
 from groupwise.types import LARGEST_REWARD, Box, Discrete, End, MultiDiscrete, Task
 
 
@@ -435,3 +436,47 @@ def test_one_copy_alone_is_played_to_its_end() -> None:
 
     ((member,),) = (g.members for g in collect_groups(Alone(), First(), [Task("t")], 1, np.random.default_rng(0)))
     assert (len(member), member.end) == (3, End.TRUNCATED)
+
+
+class Several:
+    """Two copies of an environment with other actions than one choice; it keeps what it is asked to do."""
+
+    observation_size, max_steps = 1, 3
+
+    def __init__(self, space: Any, count: int) -> None:
+        self.action_space, self.action_count = space, count
+        self.asked: list[Any] = []
+
+    def reset(self, seeds: Any) -> Any:
+        return np.zeros((len(seeds), 1), np.float32)
+
+    restart = reset
+
+    def step(self, actions: Any) -> Any:
+        self.asked.append(actions.copy())
+        none = np.zeros(len(actions), bool)
+        return np.zeros((len(actions), 1), np.float32), np.zeros(len(actions)), none, none.copy()
+
+
+@pytest.mark.parametrize(("space", "count", "dtype"), [
+    (MultiDiscrete((2, 3)), 5, np.int64), (Box((-1.0, 0.0, 2.0), (1.0, 9.0, 4.0)), 3, np.float32),
+])  # fmt: skip
+def test_actions_of_any_space_are_drawn_given_and_kept_in_its_shape(space: Any, count: int, dtype: Any) -> None:
+    shape = space.shape
+
+    class Drawing:
+        def act(self, obs: Any, uniforms: Any, mask: Any = None) -> Any:
+            assert uniforms.shape == (2, *shape)
+            return (uniforms * 2).astype(dtype), np.zeros(2, np.float32)
+
+    made: Any = Several(space, count)
+    (group,) = collect_groups(made, Drawing(), [Task("t")], 2, np.random.default_rng(3))
+    drawn = (np.random.default_rng(3).random((3, 2, *shape)) * 2).astype(dtype)
+    np.testing.assert_array_equal(np.stack(made.asked), drawn)
+    for copy, member in enumerate(group.members):
+        assert member.actions.dtype == dtype
+        np.testing.assert_array_equal(member.actions, drawn[:, copy])
+    apart: Any = Several(space, count)
+    segment = EnvironmentCopies(apart, 2, lambda number, copy: Task(str(number)), 3).play(Drawing(), 4)
+    np.testing.assert_array_equal(segment.actions, np.stack(apart.asked))
+    assert segment.actions.shape == (4, 2, *shape)
