@@ -24,6 +24,7 @@ from groupwise.agents.evaluation import (
     as_groups,
     correct_in,
     grade,
+    greedy_evaluation,
     pass_at_k,
     powers_of_two,
     summary,
@@ -595,3 +596,55 @@ def test_answers_become_groups_in_the_order_of_the_tasks(each: int) -> None:
     assert said == [["7", "77", "777"][:each], ["7777", "77777", "7"][:each] if each == 3 else ["77"][:each]]
     assert [[int((~m.mask).sum()) for m in group.members] for group in groups] == [[1] * each, [2] * each]
     assert as_groups(tokenizer, [], [], []) == []
+
+
+@pytest.mark.parametrize("by", ["greedy", "drawn"])
+def test_an_evaluation_has_every_setting_that_a_run_gives_it(
+    by: str, settings: Callable[..., TrainingConfig], scorer: RewardScorer
+) -> None:
+    """No two of the settings are the same number, so that none can stand in for another."""
+    cfg = settings(
+        eval_seed=71, eval_episodes=5, eval_samples=3, eval_by=by, max_new_tokens=6, temperature=0.4, top_p=0.8,
+        top_k=9, chat_template_kwargs={"loud": True},
+    )  # fmt: skip
+    asked: list[tuple[int, int]] = []
+
+    class Noting(Lengths):
+        def held_out(self, seed: int, count: int) -> list[Problem]:
+            asked.append((seed, count))
+            return super().held_out(seed, count)
+
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if loud %}!{% endif %}"
+    engine: Any = Recorded(tokenizer)
+    reward = per_attempt(lambda task, attempt: Score(7.0))
+    check = per_attempt(lambda task, attempt: Score(float(len(attempt.meta["text"]) == 2)))
+    made = greedy_evaluation(cfg, Noting(), engine, tokenizer, scorer, reward, check)
+    metrics = made(None)  # type: ignore[arg-type]
+    assert asked == [(71, 5)]
+    requests, drawn = engine.asked[-1]
+    assert len(engine.asked) == (1 if by == "drawn" else 2)
+    assert (drawn.max_new_tokens, drawn.temperature, drawn.top_p, drawn.top_k) == (6, 0.4, 0.8, 9)
+    assert [seed for _, seed in requests] == [sampling_seed(71, n, m) for n in range(5) for m in range(3)]
+    assert [tokenizer.decode(prompt) for prompt, _ in requests[::3]] == [f"say {n}!" for n in range(5)]
+    # Drawn answers of 1, 2, 3 | 4, 5, 1 | 2, 3, 4 | 5, 1, 2 | 3, 4, 5 characters: one of two characters in three.
+    assert metrics["eval/drawn_reward_mean"] == 7.0
+    assert (metrics["eval/pass@1"], metrics["eval/pass@2"]) == pytest.approx((3 / 15, 3 / 5 * 2 / 3))
+    assert metrics["eval/accuracy"] == pytest.approx(1 / 5)
+    assert (metrics["eval/reward_mean"], metrics["eval/check_mean"]) == (7.0, pytest.approx(1 / 5))
+
+
+def test_of_drawn_answers_the_first_of_each_problem_that_could_be_graded_is_shown(scorer: RewardScorer) -> None:
+    """Answers of 1, 2 | 3, 4 | 5, 1 characters; those of one character cannot be graded."""
+
+    def grade(place: str, text: str) -> Score:
+        if len(text) == 1:
+            raise ValueError("too short")
+        return Score(float(len(text)))
+
+    made = exam(Recorded(character_tokenizer()), 3, grade, scorer, samples=2, by="drawn")
+    metrics = made(None)
+    assert [shown.text for shown in made.shown] == ["77", "777", "77777"]
+    assert (metrics["eval/attempts"], metrics["eval/failed_share"]) == (6.0, pytest.approx(1 / 3))
+    assert metrics["eval/reward_mean"] == metrics["eval/drawn_reward_mean"] == pytest.approx((2 + 3 + 4 + 5) / 4)
+    assert metrics["eval/length_mean"] == pytest.approx((1 + 2 + 3 + 4 + 5 + 1) / 6), "of all answers"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 
 import pytest
 import torch
@@ -40,3 +40,23 @@ def test_forbidden_tokens_leave_entropy_and_gradient_finite() -> None:
 def test_half_precision_logits_are_widened() -> None:
     assert token_logp(LOGITS.bfloat16(), IDS).dtype == torch.float32
     assert token_logp(LOGITS.double(), IDS).dtype == torch.float64
+    assert token_entropy(LOGITS.bfloat16()).dtype == token_entropy(LOGITS.half()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_every_token_of_every_row_has_its_own_distribution(temperature: float) -> None:
+    """A batch of several rows and words, some of which are ruled out, against the softmax written out."""
+    g = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(3, 4, 5, generator=g, dtype=torch.float64)
+    logits[1, 2, 3] = logits[0, 0, 1] = -torch.inf
+    ids = torch.randint(5, (3, 4), generator=g)
+    ids[1, 3], ids[0, 1] = 3, 0
+    logp, entropy = token_logp(logits, ids, temperature=temperature), token_entropy(logits, temperature=temperature)
+    assert logp.shape == entropy.shape == (3, 3)
+    for row in range(3):
+        for t in range(1, 4):
+            powers = [exp(float(value) / temperature) for value in logits[row, t - 1]]
+            shares = [power / sum(powers) for power in powers]
+            chosen = shares[int(ids[row, t])]
+            assert float(logp[row, t - 1]) == pytest.approx(log(chosen) if chosen else -torch.inf)
+            assert float(entropy[row, t - 1]) == pytest.approx(-sum(p * log(p) for p in shares if p))

@@ -12,6 +12,7 @@ from groupwise.errors import ContractError, GroupwiseError
 from groupwise.rollout import contract, recording
 from groupwise.rollout.checker import check_environment
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
+from groupwise.rollout.segments import EnvironmentCopies
 from groupwise.types import LARGEST_REWARD, Box, Discrete, End, MultiDiscrete, Task
 
 
@@ -342,3 +343,140 @@ def test_an_environment_too_long_to_be_played_to_its_end_is_not_called_endless()
     assert check_environment(Honest("endless", max_steps=2001)) == []  # type: ignore[arg-type]
     (found,) = check_environment(Honest("endless", max_steps=2000))  # type: ignore[arg-type]
     assert found.code == "ends"
+
+
+class Scripted:
+    """Three copies; at every step each says what the script has for it: "f" falls, "c" is cut off, "b" is both."""
+
+    observation_size, action_count, max_steps = 1, 2, 4
+
+    def __init__(self, *script: str) -> None:
+        self.script = script
+
+    def reset(self, seeds: Any) -> Any:
+        self.clock = 0
+        return np.zeros((len(seeds), 1))
+
+    def step(self, actions: Any) -> Any:
+        said = np.array(list(self.script[self.clock]))
+        self.clock += 1
+        obs = np.full((len(actions), 1), self.clock, np.float64)
+        return obs, np.arange(3.0) + 10 * self.clock, np.isin(said, ["f", "b"]), np.isin(said, ["c", "b"])
+
+
+def test_a_copy_ends_once_and_as_it_ended_first() -> None:
+    """Copy 0 is cut off and then falls, copy 1 falls at its limit of time, copy 2 falls and is then cut off."""
+    made: Any = Scripted("c.f", "fbc", "fff", "ccc")
+    (group,) = collect_groups(
+        made, First(), [Task("t", None, 1)], 3, np.random.default_rng(0), version=6, prefix="step 9"
+    )
+    assert [m.end for m in group.members] == [End.TRUNCATED, End.FINISHED, End.FINISHED]
+    assert [m.terminated for m in group.members] == [False, True, True]
+    assert [m.rewards.tolist() for m in group.members] == [[10.0], [11.0, 21.0], [12.0]]
+    cut, fallen, other = (m.last_obs for m in group.members)
+    assert (cut.tolist(), fallen, other) == ([1.0], None, None)
+    assert [m.versions.tolist() for m in group.members] == [[6], [6, 6], [6]]
+    assert [m.id for m in group.members] == [f"step 9/g0/m{n}" for n in range(3)]
+    assert made.clock == 2, "nobody is left after the second step"
+
+
+@pytest.mark.parametrize(("copy", "step", "sound"), [(0, 0, False), (0, 1, True), (1, 1, False), (2, 1, True)])
+def test_a_log_probability_must_be_finite_where_its_copy_still_acts(copy: int, step: int, sound: bool) -> None:
+    class Unsure(First):
+        def act(self, obs: Any, uniforms: Any, mask: Any = None) -> Any:
+            actions, logp = super().act(obs, uniforms, mask)
+            if len(self.seen) == step + 1:
+                logp[copy] = -np.inf
+            return actions, logp
+
+    def attempt() -> Any:
+        made: Any = Scripted("c.f", "fbc")
+        return collect_groups(made, Unsure(), [Task("t", None, 1)], 3, np.random.default_rng(0))
+
+    if sound:
+        assert len(attempt()) == 1
+    else:
+        with pytest.raises(ContractError, match="log-probability of a sampled action must be finite, not float: -inf"):
+            attempt()
+
+
+def test_copies_that_are_stepped_after_their_end_draw_numbers_too() -> None:
+    """One number a copy and step, whoever has ended: so what one copy does never depends on the others' lengths."""
+    drawn = []
+
+    class Noting(First):
+        def act(self, obs: Any, uniforms: Any, mask: Any = None) -> Any:
+            drawn.append(uniforms.tolist())
+            return super().act(obs, uniforms, mask)
+
+    made: Any = Scripted("c.f", "fbc")
+    collect_groups(made, Noting(), [Task("t", None, 1)], 3, np.random.default_rng(4))
+    assert drawn == np.random.default_rng(4).random((2, 3)).tolist()
+
+
+def test_a_step_at_which_nothing_is_forbidden_needs_no_mask() -> None:
+    """An environment may say None where all actions are allowed: here at the start, and again from step 2 on."""
+
+    class Sometimes(Clock):
+        def action_mask(self) -> Any:
+            return np.array([[False, True], [True, True]]) if self.clock == 1 else None
+
+    actor = First()
+    first, other = play(Sometimes((3, 2)), actor)
+    assert actor.seen == [None, [[False, True], [True, True]], None]
+    assert first.action_mask.tolist() == [[True, True], [False, True], [True, True]]
+    assert other.action_mask.tolist() == [[True, True]] * 2
+    assert (first.actions.tolist(), other.actions.tolist()) == ([0, 1, 0], [0, 0])
+
+
+def test_one_copy_alone_is_played_to_its_end() -> None:
+    class Alone(Clock):
+        def step(self, actions: Any) -> Any:
+            return tuple(part[:1] for part in super().step(actions))
+
+    ((member,),) = (g.members for g in collect_groups(Alone(), First(), [Task("t")], 1, np.random.default_rng(0)))
+    assert (len(member), member.end) == (3, End.TRUNCATED)
+
+
+class Several:
+    """Two copies of an environment with other actions than one choice; it keeps what it is asked to do."""
+
+    observation_size, max_steps = 1, 3
+
+    def __init__(self, space: Any, count: int) -> None:
+        self.action_space, self.action_count = space, count
+        self.asked: list[Any] = []
+
+    def reset(self, seeds: Any) -> Any:
+        return np.zeros((len(seeds), 1), np.float32)
+
+    restart = reset
+
+    def step(self, actions: Any) -> Any:
+        self.asked.append(actions.copy())
+        none = np.zeros(len(actions), bool)
+        return np.zeros((len(actions), 1), np.float32), np.zeros(len(actions)), none, none.copy()
+
+
+@pytest.mark.parametrize(("space", "count", "dtype"), [
+    (MultiDiscrete((2, 3)), 5, np.int64), (Box((-1.0, 0.0, 2.0), (1.0, 9.0, 4.0)), 3, np.float32),
+])  # fmt: skip
+def test_actions_of_any_space_are_drawn_given_and_kept_in_its_shape(space: Any, count: int, dtype: Any) -> None:
+    shape = space.shape
+
+    class Drawing:
+        def act(self, obs: Any, uniforms: Any, mask: Any = None) -> Any:
+            assert uniforms.shape == (2, *shape)
+            return (uniforms * 2).astype(dtype), np.zeros(2, np.float32)
+
+    made: Any = Several(space, count)
+    (group,) = collect_groups(made, Drawing(), [Task("t")], 2, np.random.default_rng(3))
+    drawn = (np.random.default_rng(3).random((3, 2, *shape)) * 2).astype(dtype)
+    np.testing.assert_array_equal(np.stack(made.asked), drawn)
+    for copy, member in enumerate(group.members):
+        assert member.actions.dtype == dtype
+        np.testing.assert_array_equal(member.actions, drawn[:, copy])
+    apart: Any = Several(space, count)
+    segment = EnvironmentCopies(apart, 2, lambda number, copy: Task(str(number)), 3).play(Drawing(), 4)
+    np.testing.assert_array_equal(segment.actions, np.stack(apart.asked))
+    assert segment.actions.shape == (4, 2, *shape)

@@ -126,6 +126,27 @@ def test_masks_are_those_before_each_step(make: Any) -> None:
     np.testing.assert_array_equal(segment.allowed, np.stack(player.masks))
 
 
+class Rarely(Counting):
+    """Forbids action 0 at a copy's second step, and says nothing at steps at which no copy is there."""
+
+    def action_mask(self) -> Any:
+        second = self.clocks == 1
+        return np.stack([~second, np.ones(len(second), bool)], axis=1) if second.any() else None
+
+
+@pytest.mark.parametrize("make", [Rarely, lambda: SeparateEnvironments(Rarely)])
+def test_steps_and_copies_without_a_mask_allow_everything(make: Any) -> None:
+    player = Alternating()
+    segment = copies(make()).play(player, 7)
+    assert segment.allowed is not None
+    assert segment.allowed.shape == (7, 2, 2)
+    assert segment.allowed[..., 0].tolist() == [[clock != 1 for _, clock in row] for row in OBS[:7]]
+    assert segment.allowed[..., 1].all()
+    said = [any(clock == 1 for _, clock in row) for row in OBS[:7]]
+    assert [mask is not None for mask in player.masks] == said
+    assert not all(said)
+
+
 def test_seeds_of_the_generator_differ() -> None:
     actions = [copies(seed=seed).play(Alternating(), 20).actions.tolist() for seed in (0, 0, 1)]
     assert actions[0] == actions[1] != actions[2]
@@ -184,3 +205,73 @@ def test_a_number_that_is_not_finite_names_its_copy(value: float, what: str) -> 
     words = rf"Broken returned the observation \[2, {clock:.3g}\] and the reward {paid:g}; both must be finite"
     with pytest.raises(ContractError, match=words):
         copies(Broken()).play(Alternating(), 3)
+
+
+class Summing(Counting):
+    """Counts like `Counting`, and shows the sum of the actions of the episode, each worth its step's number."""
+
+    observation_size = 3
+
+    def reset(self, seeds: Any) -> Any:
+        self.sums = np.zeros(len(seeds))
+        return super().reset(seeds)
+
+    def restart(self, copies: Any, seeds: Any) -> Any:
+        self.sums[copies] = 0
+        return super().restart(copies, seeds)
+
+    def observe(self) -> Any:
+        return np.column_stack([super().observe(), self.sums]).astype(np.float32)
+
+    def step(self, actions: Any) -> Any:
+        assert actions.shape == self.clocks.shape
+        self.sums += actions * (self.clocks + 1)
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("make", [Summing, lambda: SeparateEnvironments(Summing)])
+def test_every_copy_is_given_its_own_actions(make: Any) -> None:
+    segment = copies(make(), 3).play(Alternating(), 12)
+    sums, clocks = np.zeros(3), np.zeros(3, int)
+    for t in range(12):
+        assert segment.obs[t, :, 2].tolist() == sums.tolist()
+        clocks += 1
+        sums += segment.actions[t] * clocks
+        over = segment.terminated[t] | segment.truncated[t]
+        sums[over], clocks[over] = 0, 0
+    assert segment.obs[12, :, 2].tolist() == sums.tolist()
+    assert len(np.unique(segment.obs[..., 2])) > 4
+
+
+@pytest.mark.parametrize("make", [Summing, lambda: SeparateEnvironments(Summing)])
+@pytest.mark.parametrize("before", [1, 2, 3, 5, 8])
+def test_a_resumed_copy_is_where_its_own_actions_had_led_it(make: Any, before: int) -> None:
+    first, second = copies(make(), 3), copies(make(), 3, seed=9)
+    first.play(Alternating(), before)
+    second.load_state_dict(first.state_dict())
+    np.testing.assert_array_equal(second.obs, first.obs)
+    ours, theirs = second.play(Alternating(), 9), first.play(Alternating(), 9)
+    for name in ("obs", "actions", "logp", "rewards", "cut_obs"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+
+
+def test_one_environment_is_made_for_every_copy_and_kept() -> None:
+    made: list[Counting] = []
+
+    def make() -> Any:
+        made.append(Counting())
+        return made[-1]
+
+    apart = SeparateEnvironments(make)
+    for seeds, count in (([1, 2, 3], 3), ([4, 5], 3), ([6, 7, 8, 9], 4)):
+        start = apart.reset(seeds)
+        assert len(made) == count
+        apart.restart(np.array([0]), [77])
+        assert start[:, 0].tolist() == seeds, "what was given does not change"
+
+
+def test_copies_of_an_environment_without_sizes_are_refused() -> None:
+    made = Counting()
+    made.max_steps = 0
+    with pytest.raises(ContractError, match="max_steps must be a positive integer"):
+        copies(made)

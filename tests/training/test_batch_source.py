@@ -433,3 +433,143 @@ def test_a_batch_is_selected_and_moved_with_everything_in_it() -> None:
     assert (part.rows, part.denominator, part.total_rows, part.total_tokens) == (2, 9.0, 5, 8)
     assert batch.select(slice(1, 2)).inputs["x"].tolist() == [[1, 1]]
     assert replace(batch, keep=None).select(slice(0, 1)).keep is None
+
+
+def renamed(name: str, members: Sequence[Trajectory], version: int) -> Group:
+    return group(name, *(replace(m, versions=np.full(len(m), version)) for m in members))
+
+
+def test_what_is_set_aside_still_counts_in_the_parts_of_the_reward_and_in_the_policys_age(config: Configure) -> None:
+    """A first step that keeps group a of version 4, and a second of version 6 whose groups are all set aside."""
+    silent = tuple(renamed("b", GROUPS[1].members, 6) for _ in range(4))
+
+    async def in_parts(task: Task, members: Sequence[Trajectory]) -> list[Score | Failed]:
+        return [Score(TOTALS[m.id] or 0.0, {"half": (TOTALS[m.id] or 0.0) / 2}) for m in members]
+
+    cfg = config(tasks_per_step=2, dynamic_sampling=True, max_resamples=1, replay_size=4, replay_groups=4,
+                 replay_max_age=2)  # fmt: skip
+    source = make(cfg, in_parts, (GROUPS[0], GROUPS[1], GROUPS[1], *silent))
+    first, second = source.next(), source.next()
+    assert [first.metrics["groups/resampled"], second.metrics["groups/resampled"]] == [2.0, 4.0]
+    assert (second.metrics["replay/share"], second.metrics["replay/age_mean"]) == (1.0, 2.0)
+    assert source.replay.version == 6
+    assert (first.attempts, second.attempts) == (6, 8)
+    everything = (*scored(GROUPS[0], *GROUPS[1:2] * 2), *scored(*silent))
+    halves = [score.total / 2 for g in everything for score in g.scores if isinstance(score, Score)]
+    found = source.parts.table()["half"]
+    assert found["count"] == len(halves) == 14
+    assert found["mean"] == pytest.approx(np.mean(halves))
+    assert second.rows == 2, "only the group of the step before"
+
+
+def test_a_record_has_its_own_attempts_advantage_and_not_that_of_a_namesake_replayed_beside_it(
+    config: Configure,
+) -> None:
+    """Both steps have attempts a0 and a1; in the second their totals are exchanged."""
+    calls = 0
+
+    async def exchanged(task: Task, members: Sequence[Trajectory]) -> list[Score | Failed]:
+        nonlocal calls
+        calls += 1
+        return [Score((3.0, 1.0)[(m.id == "a1") ^ (calls > 1)]) for m in members]
+
+    source = make(config(tasks_per_step=1, replay_size=2, replay_groups=1), exchanged, GROUPS[:1])
+    assert [record.advantage for record in source.next().records] == [1.0, -1.0]
+    second = source.next()
+    assert [record.advantage for record in second.records] == [-1.0, 1.0]
+    assert [float(row[row != 0][0]) for row in second.advantages] == [-1.0, 1.0, 1.0, -1.0]
+
+
+def test_nothing_is_replayed_or_kept_where_there_is_no_room_for_it(config: Configure) -> None:
+    source = make(config(replay_size=0, replay_groups=0))
+    source.next(), source.next()
+    assert (len(source.replay.kept), source.replay.version) == (0, 0)
+
+
+def test_every_part_of_a_sources_state_is_loaded(config: Configure) -> None:
+    """A state whose every part differs from that of a fresh source comes back as it was."""
+    cfg = config(
+        replay_size=3, replay_groups=1, group_weight_method="performance", estimator="group_gae",
+        advantage_scale="task_rms", beta=0.1, use_reference_model=True,
+    )  # fmt: skip
+
+    def values(members: Sequence[Trajectory]) -> list[Any]:
+        return [np.ones(len(m) + 1) for m in members]
+
+    def source() -> GroupSource:
+        return make(cfg, Talking(), values=values, reference=lambda inputs: inputs["actions"].float())
+
+    used, fresh = source(), source()
+    used.next()
+    used.micro_batches.size, used.silent_steps = 7, 2
+    state = used.state_dict()
+    parts = "tasks rollout reward parts replay groups value_scales micro_batches silent_steps"
+    assert sorted(state) == sorted(parts.split())
+    assert not [name for name in state if repr(state[name]) == repr(fresh.state_dict()[name])]
+    fresh.load_state_dict(state)
+    assert repr(fresh.state_dict()) == repr(state)
+
+
+@pytest.mark.parametrize(("changes", "stays"), [
+    ({}, False), ({"kl_target": 0.1, "beta": 0.1}, True), ({"beta": 1e-9}, True), ({"beta": 0.0}, False),
+])  # fmt: skip
+def test_rows_that_teach_nothing_are_left_out_only_if_nothing_else_acts_on_them(
+    config: Configure, changes: dict[str, Any], stays: bool
+) -> None:
+    cfg = config(use_reference_model=True, **changes)
+    batch = make(cfg, reference=lambda inputs: inputs["actions"].float()).next()
+    assert batch.rows == (6 if stays else 4)
+    assert batch.reference_logp is not None
+    assert len(batch.reference_logp) == batch.rows
+
+
+def test_hints_of_a_step_come_from_the_reference_the_scorer_and_the_reward_once(config: Configure) -> None:
+    class Odd(Talking):
+        async def __call__(self, task: Task, members: Sequence[Trajectory]) -> list[Score | Failed]:
+            if task.id == "task/b":
+                raise RuntimeError("no reward today")
+            return await totals(task, members)
+
+    source = make(config(num_episodes=9), Odd())
+    source.micro_batches.size = 1
+    first, *scorer, last = (hint.code for hint in source.next().hints)
+    assert (first, last) == ("out_of_memory", "own")
+    assert len(scorer) == 1
+    assert list(source.take_hints()) == []
+
+
+def by_step(attempts: Attempts) -> BatchRows:
+    """A row for every action, as policies without memory want them."""
+
+    def pick(table: Tensor) -> Tensor:
+        return table[attempts.mask][:, None]
+
+    actions = padded([m.actions for m in attempts.members], np.int64)
+    logp = padded([m.behavior_logp for m in attempts.members], np.float32)
+    mask = torch.ones(int(attempts.mask.sum()), 1, dtype=torch.bool)
+    return BatchRows({"actions": pick(actions)}, mask, pick(logp), pick, engine=True)
+
+
+@pytest.mark.parametrize(("loss_type", "denominator"), [("dapo", 15.0), ("grpo", 6.0)])
+def test_a_product_may_lay_out_its_attempts_in_rows_of_its_own(
+    config: Configure, loss_type: str, denominator: float
+) -> None:
+    """Whatever the source adds follows each action into its row; only the denominator is counted over attempts."""
+
+    def values(members: Sequence[Trajectory]) -> list[Any]:
+        return [10.0 * TOTALS[m.id] + np.arange(len(m) + 1) for m in members]  # type: ignore[operator]
+
+    cfg = config(loss_type=loss_type, estimator="gae", gamma=1.0, gae_lambda=1.0, mask_truncated=True,
+                 group_weight_method="balanced")  # fmt: skip
+    kinds = tuple(replace(g, task=Task(f"{kind}/0")) for g, kind in zip(GROUPS, "xxy", strict=True))
+    plain, source = make(cfg, groups=kinds, values=values, engine=True), make(cfg, groups=kinds, values=values)
+    source.collate = by_step
+    whole, rows = plain.next(), source.next()
+    assert (rows.rows, rows.total_rows, rows.total_tokens, rows.denominator) == (15, 15, 15, denominator)
+    assert (whole.total_rows, whole.total_tokens, whole.denominator) == (6, 15, denominator)
+    for name in ("advantages", "keep", "versions", "weight_group", "weights", "returns", "values", "behavior_logp"):
+        expected, found = getattr(whole, name), getattr(rows, name)
+        assert found.shape == (15, 1), name
+        assert torch.equal(found[:, 0], expected[whole.mask]), name
+        assert found.dtype == expected.dtype, name
+    assert torch.equal(rows.inputs["actions"][:, 0], whole.inputs["actions"][whole.mask])

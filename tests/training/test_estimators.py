@@ -496,3 +496,54 @@ def test_attempts_know_their_group_their_task_and_their_seed() -> None:
     assert (found.kinds, found.seeds) == (("x", "x", "y", "x"), (0, 0, 5, 0))
     assert found.mask.int().tolist() == [[1, 0], [1, 1], [1, 0], [1, 0]]
     assert found.rewards.tolist() == [[1, 0], [2, 2], [3, 0], [4, 0]]
+
+
+@pytest.mark.parametrize("estimator", ["outcome", "group_rtg", "turns"])
+def test_nested_scale_groups_borrow_from_level_to_level(estimator: str) -> None:
+    """Attempts of one action: within a task of six, groups of two and four, of which the first has no spread."""
+    groups = [group(n, [[a], [b]]) for n, a, b in (("a", 5, 5), ("b", 1, 3), ("c", 0, 8))]
+    attempts = scored_attempts(groups)
+    attempts = replace(attempts, scale_group=torch.tensor([[4] * 6, [0, 0, 1, 1, 1, 1], [9, 9, 8, 8, 7, 7]]))
+    cfg = TrainingConfig(estimator=estimator, advantage_scale="task_rms", gamma=1.0).advantage
+    unit = 2.0 if estimator == "group_rtg" else 1.0  # from the other one, or from the mean of both
+    raw = [unit * d for d in (0, 0, -1, 1, -4, 4)]
+    whole = unit**2 * (2 * 1 + 2 * 16) / 6
+    outer = (4 * unit**2 * (2 * 1 + 2 * 16) / 4 + 4 * whole) / 8
+    square = [whole, whole, *[(2 * unit**2 + 4 * outer) / 6] * 2, *[(2 * 16 * unit**2 + 4 * outer) / 6] * 2]
+    found = estimate_advantages(attempts, cfg).advantages[:, 0].tolist()
+    assert found == pytest.approx([d / m**0.5 for d, m in zip(raw, square, strict=True)])
+
+
+@pytest.mark.parametrize("estimator", ["group_rtg", "gae", "turns"])
+def test_an_action_counts_once_in_the_scale_so_that_long_attempts_have_more_say(estimator: str) -> None:
+    """The root mean square of all actions' advantages is 1, whatever the lengths, and padding does not count."""
+    groups = [group("a", [[1.0] * 5, [0.0, 2.0], [4.0]]), group("b", [[0.5], [3.0] * 7])]
+    attempts = scored_attempts(groups)
+    values = lambda members: [np.cos(np.arange(len(m) + 1)) for m in members]  # noqa: E731
+    for scale in ("batch_std", "group_std", "task_rms"):
+        cfg = TrainingConfig(estimator=estimator, advantage_scale=scale, gamma=0.9).advantage
+        found = estimate_advantages(attempts, cfg, values if estimator == "gae" else None).advantages
+        parts = [attempts.group == n for n in (0, 1)] if scale == "group_std" else [attempts.group >= 0]
+        for rows in parts:
+            acting = found[rows][attempts.mask[rows]]
+            assert float(acting.square().mean()) == pytest.approx(1.0), scale
+        assert float(found[~attempts.mask].abs().max()) == 0.0
+
+
+def test_a_critic_without_units_gets_new_ones_every_time() -> None:
+    """A plain function is no memory: the units of one batch must not reach the next."""
+    cfg = TrainingConfig(estimator="group_gae", advantage_scale="none", gamma=1.0, gae_lambda=1.0).advantage
+    values = lambda members: [np.full(2, 0.5) for _ in members]  # noqa: E731
+    for paid in (10.0, 1000.0):
+        found = estimate_advantages(scored_attempts([group("a", [[paid], [paid]])]), cfg, values)
+        assert found.advantages[:, 0].tolist() == pytest.approx([paid / 2] * 2)
+
+
+def test_a_new_task_gets_its_units_from_its_own_returns_and_a_known_one_keeps_its_own() -> None:
+    cfg = TrainingConfig(estimator="group_gae", advantage_scale="none", gamma=1.0, gae_lambda=1.0).advantage
+    critic = ScaledCritic(lambda members: [np.full(2, 0.5) for _ in members], ValueScales())
+    estimate_advantages(scored_attempts([group("a", [[10.0]], task="old/0")]), cfg, critic)
+    groups = [group("a", [[20.0]], task="old/1"), group("b", [[4.0]], task="new/0")]
+    found = estimate_advantages(scored_attempts(groups), cfg, critic)
+    assert found.advantages[:, 0].tolist() == pytest.approx([20 - 0.5 * 10, 4 - 0.5 * 4])
+    assert critic.scales.squares == pytest.approx({"old": 0.9 * 100 + 0.1 * 400, "new": 16.0})

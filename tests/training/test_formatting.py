@@ -16,6 +16,10 @@ def test_finite_takes_numbers_and_nothing_else() -> None:
 def test_numbers_are_as_short_as_people_like_them() -> None:
     values = (0.0, 0.00123, 0.0999, 0.5, 21.25, 999.4, 999.5, 123456.7, -0.02)
     assert [number(v) for v in values] == ["0", "0.0012", "0.1", "0.5", "21.2", "999", "1,000", "123,457", "-0.02"]
+    values = (-12345.6, -999.5, -21.25, -0.1234, 0.1234, 0.09876, -0.09876, 1e-7)
+    assert [number(v) for v in values] == [
+        "-12,346", "-1,000", "-21.2", "-0.123", "0.123", "0.099", "-0.099", "1e-07",
+    ]  # fmt: skip
     assert [percent(share) for share in (0, 0.256, 1)] == ["0%", "26%", "100%"]
 
 

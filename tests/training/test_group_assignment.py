@@ -321,3 +321,64 @@ def test_nothing_to_assign_is_nothing_to_weigh(small_config: Configure) -> None:
     nothing = made([], [], [])
     assert groups.assign(nothing) is nothing
     assert groups.weigh(nothing) is None
+
+
+def placed(*places: float) -> Attempts:
+    """Attempts of one task, length and total that differ only in where they were."""
+    attempts = made([3] * len(places), [1.0] * len(places), ["t"] * len(places))
+    members = tuple(replace(m, obs=m.obs * 0.0 + place) for m, place in zip(attempts.members, places, strict=True))
+    return replace(attempts, members=members)
+
+
+@pytest.mark.parametrize(("changes", "field"), [
+    ({"weight_group": "auto"}, "weight_group"),
+    ({"scale_group": "auto", "advantage_scale": "task_rms"}, "scale_group"),
+    ({"baseline_group": "auto", "allow_outcome_baseline": True}, "group"),
+])  # fmt: skip
+def test_a_strategy_sees_what_happened_in_an_attempt_whichever_group_it_forms(
+    small_config: Configure, changes: dict[str, Any], field: str
+) -> None:
+    """The other two are by task or by start, which look at nothing."""
+    cfg = small_config(**{"group_strategy": "task", "n_groups": 2, **changes})
+    found = getattr(GroupAssignment(cfg).assign(placed(0.0, 9.0, 0.1, 9.1)), field)
+    assert found.reshape(-1, 4).tolist()[0] == [0, 1, 0, 1]
+
+
+def test_weights_find_their_groups_in_batches_that_lack_some(small_config: Configure) -> None:
+    """Tasks keep their numbers: a batch of the third and the first has groups 2 and 0, in whatever order they come."""
+    groups = GroupAssignment(small_config(loss_type="dapo", group_weight_method="balanced"))
+    first = groups.assign(made([1, 1, 1], [0.0] * 3, ["a", "b", "c"]))
+    assert first.weight_group.tolist() == [0, 1, 2]
+    second = groups.assign(made([6, 2, 2], [1.0, 2.0, 4.0], ["c", "a", "a"]))
+    assert second.weight_group.tolist() == [2, 0, 0]
+    weights = groups.weigh(second)
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([5 / 6, 5 / 4, 5 / 4])
+    found = groups.metrics(second, AdvantageEstimate(torch.ones(second.mask.shape)), weights)
+    assert (found["group/c/reward_mean"], found["group/a/reward_mean"]) == (1.0, 3.0)
+    assert (found["group/c/steps"], found["group/a/steps"]) == (6.0, 4.0)
+    assert "group/b/steps" not in found
+
+
+def test_every_role_of_a_strategy_has_a_state_of_its_own(small_config: Configure) -> None:
+    """Scale, weight and baseline of one kind, each of which has seen something else."""
+    cfg = small_config(group_strategy="task", baseline_group="task", group_weight_method="performance")
+    groups: Any = GroupAssignment(cfg)
+    groups.scale.numbers, groups.weight.numbers, groups.baseline.numbers = {"s": 0}, {"w": 0}, {"b": 0}
+    groups.rule.shares = {0: 0.5}
+    state = groups.state_dict()
+    fresh: Any = GroupAssignment(cfg)
+    fresh.load_state_dict(state)
+    assert (fresh.scale.numbers, fresh.weight.numbers, fresh.baseline.numbers) == ({"s": 0}, {"w": 0}, {"b": 0})
+    assert fresh.rule.shares == {0: 0.5}
+    other: Any = GroupAssignment(small_config(group_strategy="task", group_weight_method="adaptive"))
+    other.load_state_dict(state)
+    assert (other.weight.numbers, other.rule.shares) == ({"w": 0}, {}), "another rule starts afresh"
+
+
+def test_attempts_without_masks_beside_others_with_masks_may_have_done_anything() -> None:
+    attempts = made([2, 1], [1.0, 2.0], ["x", "y"])
+    masked = replace(attempts.members[1], action_mask=np.array([[True, False], [False, True]]))
+    rows = rows_of_steps(replace(attempts, members=(attempts.members[0], masked)), "dapo")
+    assert rows.inputs["action_mask"][:, 0].tolist() == [[True, True]] * 3 + [[True, False], [False, True]]
+    assert "action_mask" not in rows_of_steps(attempts, "dapo").inputs

@@ -170,3 +170,9 @@ def test_only_the_newest_files_are_looked_at_for_damage(tmp_path: Path, look_at:
     for step in (1, 2):
         os.truncate(tmp_path / f"{step:06d}.parquet", 100)
     assert [p.stem for p in damaged_groups(tmp_path, look_at)] == found
+
+
+def test_of_many_files_the_newest_twenty_are_looked_at(tmp_path: Path) -> None:
+    for step in range(1, 24):
+        (tmp_path / f"{step:06d}.parquet").write_bytes(b"x")
+    assert [int(p.stem) for p in damaged_groups(tmp_path)] == list(range(4, 24))

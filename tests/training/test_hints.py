@@ -270,6 +270,7 @@ CASES: list[tuple[Any, Evidence, str | None]] = [
     (rules.entropy_collapsed, evidence(policy__entropy=-0.1, first_entropies=[2.5]), None),
     (rules.entropy_collapsed, evidence(policy__entropy=0.0, first_entropies=[2.5, 0.0]), None),
     (rules.entropy_collapsed, evidence(policy__entropy=0.1), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=[0.1] * 4, first_entropies=[2.5]), None),
     (rules.entropy_collapsed, evidence(policy__entropy=0.1, first_entropies=[2.5], **SOLVED), None),
     (rules.entropy_collapsed, evidence(policy__entropy=0.1, first_entropies=[2.5], **LEARNED), "entropy_collapsed"),
     (rules.entropy_collapsed, evidence(policy__entropy=0.1, first_entropies=[2.5], rewards=RISING, highest=99.0), None),
@@ -322,12 +323,18 @@ CASES: list[tuple[Any, Evidence, str | None]] = [
     (rules.reward_fell, evidence(rewards=[1.0] * 5, first_rewards=[1.0] * 5, best=2.0), "reward_fell"),
     (rules.reward_fell, evidence(rewards=[1.0] * 5, first_rewards=[1.0] * 5, best=2.0, highest=7.0), None),
     (rules.reward_fell, evidence(rewards=[0.0] * 5, first_rewards=[2.0] * 5, best=2.0), None),
+    (rules.reward_fell, evidence(rewards=[1.0] * 5, first_rewards=[1.0] * 5, best=4.0, highest=20.0), "reward_fell"),
+    (rules.reward_fell, evidence(rewards=[3.0] * 5, first_rewards=[1.0] * 5, best=6.0, highest=9.0), None),
+    (rules.reward_fell, evidence(rewards=[2.9] * 5, first_rewards=[1.0] * 5, best=6.0, highest=9.0), "reward_fell"),
     (rules.evaluation_fell, evidence(evaluations=[0.0, 2.0, 0.0, 0.0]), "evaluation_fell"),
     (rules.evaluation_fell, evidence(evaluations=[2.0, 0.0, 0.0]), None),
     (rules.evaluation_fell, evidence(evaluations=[0.0, 2.0, 0.0, 1.6]), None),
     (rules.evaluation_fell, evidence(evaluations=[0.0, 2.0, 0.0, 1.5]), "evaluation_fell"),
     (rules.evaluation_fell, evidence(evaluations=[0.0, 0.5, 0.0, 0.0]), None),
     (rules.evaluation_fell, evidence(evaluations=[2.0, 2.0, 0.0, 0.0]), None),
+    (rules.evaluation_fell, evidence(evaluations=[0.0, 3.0, 0.0, 0.0], highest=20.0), "evaluation_fell"),
+    (rules.evaluation_fell, evidence(evaluations=[0.0, 5.0, 2.0, 2.0], highest=9.0), None),
+    (rules.evaluation_fell, evidence(evaluations=[0.0, 5.0, 5.0, 0.0, 0.0], highest=9.0), "evaluation_fell"),
     (rules.not_finite, evidence(broken={"loss/total": 1}), "not_finite"), (rules.not_finite, evidence(), None),
     (rules.not_finite, evidence(broken={"optim/grad_norm": 2, "optim/critic_grad_norm": 2}), None),
     (rules.not_finite, evidence(broken={"optim/critic_grad_norm": 3}), "not_finite"),
@@ -352,6 +359,88 @@ def test_a_message_says_every_attempt_or_how_many_and_which_numbers_broke() -> N
     three = rules.not_finite(evidence(broken=dict.fromkeys("abc", 1)))
     assert three is not None
     assert three.message == "No longer finite: a, b, c."
+
+
+SAME = "In 80% of the groups every attempt scores the same, for 5 steps now"
+CUT = "and the reward does not rise: the reward at their end is never seen."
+OFTEN = "has been over 10 times its limit (0.5) for 10 steps: clipping removes almost all of every step."
+SAID: list[tuple[Any, Evidence, str]] = [
+    (rules.no_spread, silent(config=ONE),
+     "A group of one attempt has nothing to compare it with, so nothing is learned."),
+    (rules.no_spread, silent(groups__close_share=0.41), f"{SAME}, to a millionth (2): that counts as equal."),
+    (rules.no_spread, silent(lowest=2.0, highest=2.0), f"{SAME}: all attempts of the whole run scored 2."),
+    (rules.no_spread, silent(config=CLIP, lowest=2.5, highest=9.0, **at(5.0)), f"{SAME}: they earn 5, clipped to 2."),
+    (rules.no_spread, silent(**at(3.0)),
+     f"{SAME}, near the best score (mean 3, best 4, worst 0): the tasks are too easy."),
+    (rules.no_spread, silent(**at(1.0)),
+     f"{SAME}, near the worst score (mean 1, best 4, worst 0): the tasks are too hard."),
+    (rules.no_spread, silent(**at(2.5)),
+     f"{SAME}, whatever the score (mean 2.5, best 4, worst 0): attempts at one task are all alike."),
+    (rules.attempts_failing, evidence(groups__failed_share=[0.0, 0.9, 0.3, 0.3]),
+     "50% of the attempts of the last 3 steps got no score: the environment or the reward failed."),
+    (rules.entropy_collapsed, evidence(policy__entropy=[9.0, 0.1, 0.02, 0.01, 0.01, 0.01], first_entropies=[3.0, 1.0]),
+     "The policy's entropy fell from 2 to 0.03: it hardly explores any more, and the reward stands at 2."),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=0.5, optim__steps=2.0, policy__kl=0.07),
+     "Updates stop after 0.5 of 4 epochs: the policy moves too far at once (KL 0.07)."),
+    (rules.stopped_by_kl, evidence(KL, optim__epochs=0.5, optim__steps=2.0),
+     "Updates stop after 0.5 of 4 epochs: the policy moves too far at once."),
+    (rules.clipped_too_much, evidence(policy__clip_low=0.2, policy__clip_high=0.3, policy__kl=0.07),
+     "50% of the samples are clipped, for 5 steps now (KL 0.07): the policy moves too far in one update."),
+    (rules.gradient_clipped, evidence(NORM, optim__grad_norm=[99.0] + [9.0] * 9 + [19.0]),
+     f"The gradient's norm (10) {OFTEN}"),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=0.6, attempt__length_mean=12.0),
+     f"60% of the attempts are cut off at the limit (mean length 12) {CUT}"),
+    (rules.attempts_cut_off, evidence(attempt__truncated_share=0.6),
+     f"60% of the attempts are cut off at the limit {CUT}"),
+    (rules.reward_flat, evidence(rewards=[9.0] + [1.0, 2.0, 2.0, 1.0] * 10),
+     "The reward has not risen for 40 steps (mean 1.5, +0 ± 0.01 a step)."),
+    (rules.reward_fell, evidence(rewards=[1.9] * 5, first_rewards=[1.0] * 5, best=4.0),
+     "The reward fell to 1.9 after 4 at its best (it started at 1)."),
+    (rules.evaluation_fell, evidence(evaluations=[0.5, 2.0, 0.25, 0.65]),
+     "The last two evaluations average 0.45, after 2 at best (the first was 0.5)."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "seen", "message"), SAID, ids=[f"{n}-{c[0].__name__}" for n, c in enumerate(SAID)])
+def test_each_message_says_which_number_was_what(rule: Any, seen: Evidence, message: str) -> None:
+    hint = rule(seen)
+    assert hint is not None
+    assert hint.message == message
+    assert hint.remedy == REMEDIES[hint.code]
+
+
+RISING_RULES = [
+    (rules.entropy_collapsed, {"policy__entropy": 0.1, "first_entropies": [2.5]}, 10),
+    (rules.stopped_by_kl, {"config": KL, "optim__epochs": 1.0, "optim__steps": 2.0}, 10),
+    (rules.attempts_cut_off, {"attempt__truncated_share": 0.9}, 15),
+]
+
+
+@pytest.mark.parametrize(("rule", "facts", "window"), RISING_RULES, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_reward_that_rises_over_the_rules_own_window_is_no_reason_for_a_hint(
+    rule: Any, facts: dict[str, Any], window: int
+) -> None:
+    """Rising in the window and not over any longer one, or only in the latter half of it."""
+    start = {"first_rewards": [99.0] * 5, "highest": 400.0, "best": 99.0}
+    rose = [99.0] * window + [float(n) for n in range(window)]
+    assert rule(evidence(**facts, **start, rewards=rose)) is None
+    late = [99.0] * (window - 5) + [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert rule(evidence(**facts, **start, rewards=late)) is not None
+
+
+def test_what_was_saved_of_a_run_does_not_change_while_it_goes_on() -> None:
+    first, second = HintEngine(CONFIG, 100), HintEngine(CONFIG, 100)
+    sick = list(cartpole(20, change=SICK["tasks_too_hard"]))
+    given(iter(sick[:10]), first)
+    first.evaluation({"eval/reward_mean": 1.0, "eval/length": math.nan})
+    state = first.state_dict()
+    second.load_state_dict(state)
+    before = repr(state)
+    for engine in (first, second):
+        given(iter(sick[10:]), engine)
+        engine.evaluation({"eval/reward_mean": 1.0, "eval/length": math.nan})
+    assert repr(state) == before
+    assert first.state_dict() == second.state_dict() != state
 
 
 def test_what_is_remembered_of_a_run() -> None:
@@ -426,6 +515,12 @@ def test_a_rising_reward_is_more_than_two_standard_errors_of_it() -> None:
     assert not evidence(rewards=RISING[::-1]).rising(10)
     assert not evidence(rewards=[9.0, *RISING[:2]]).rising(2), "two values have no trend"
     assert evidence(rewards=[99.0] * 10 + RISING).rising(20), "only the last ones count"
+    for scatter, rises in ((12.0, False), (10.0, True)):
+        # t values of 1.9 and 2.15; of forty values, a quarter as steep and twice as noisy, 1.75 and 2.05.
+        assert evidence(rewards=[n + scatter * (n % 2) for n in range(10)]).rising(10) is rises
+        noisy = [n / 4 + 2 * scatter * (n % 2) for n in range(40)]
+        hint = rules.reward_flat(evidence(rewards=noisy, highest=99.0))
+        assert (hint is None) is rises
 
 
 @pytest.mark.parametrize("gone", [COOLDOWN - 1, COOLDOWN, COOLDOWN + 1])

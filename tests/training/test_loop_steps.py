@@ -18,6 +18,7 @@ from torch import nn
 from groupwise.config import TrainingConfig
 from groupwise.errors import GroupwiseError, ResourceError, StorageError
 from groupwise.files import is_locked
+from groupwise.training import loop
 from groupwise.training.control_file import send_command
 from groupwise.training.folder import create_run, inspect_run, read_config
 from groupwise.training.loop import changes
@@ -381,3 +382,59 @@ def test_the_folder_says_where_a_running_run_is(small_config: Configure) -> None
         seen.append((event.type, info.state, info.step, info.total))
     assert [about for kind, *about in seen if kind == "step"] == [["running", n, 3] for n in (0, 1, 2)]
     assert Path(path / "env.json").exists()
+
+
+def test_a_resumed_run_hands_out_the_weights_it_goes_on_with(small_config: Configure) -> None:
+    """Before its first step, and with the version that the checkpoint had."""
+    sources = []
+
+    def noted(cfg: TrainingConfig) -> Parts:
+        parts = bandit(cfg)
+        sources.append(parts.source)
+        return parts
+
+    path = create_run(small_config(num_episodes=2, eval_steps=0, save_steps=1))
+    list(execute(path, noted))
+    list(execute(path, noted, read_config(path).replace(num_episodes=3)))
+    assert [source.published for source in sources] == [[0, 1, 2], [2, 3]]
+
+
+def test_the_status_follows_the_run_step_by_step_with_its_latest_metrics(small_config: Configure) -> None:
+    path = create_run(small_config(num_episodes=3, eval_steps=2, save_steps=9))
+    seen = []
+    for event in execute(path, bandit):
+        status = json.loads((path / "status.json").read_text())
+        if event.type == "step":
+            seen.append((event.step, status["state"], status["step"], status["total"]))
+        assert status["pid"] == os.getpid()
+    assert seen == [(1, "running", 0, 3), (2, "running", 1, 3), (3, "running", 2, 3)]
+    last = json.loads((path / "status.json").read_text())
+    assert (last["state"], last["step"], last["reason"]) == ("finished", 3, "finished")
+    assert (last["metrics"]["reward/mean"], last["metrics"]["eval/reward_mean"]) == (3.0, 1.0)
+    assert last["seq"] == len((path / "events.jsonl").read_text().splitlines())
+
+
+def test_an_end_counts_the_seconds_of_this_attempt_and_a_step_those_of_its_parts(
+    small_config: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that is a second later at every look: the batch, the update and the evaluation take one each."""
+    ticks = iter(range(1000))
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(ticks)))
+    events = list(execute(create_run(small_config(num_episodes=1, eval_steps=1)), bandit))
+    step = next(e.data["timing"] for e in events if e.type == "step")
+    assert (step["update"], step["total"], step["samples_per_second"]) == (1.0, 3.0, pytest.approx(4 / 3))
+    assert [e.data["timing"]["evaluate"] for e in events if e.type == "eval"] == [1.0, 1.0]
+    assert events[-1].data["seconds"] == next(ticks) - 1
+
+
+def test_everything_a_position_remembers_comes_back(small_config: Configure) -> None:
+    """Samples, attempts, what early stopping has waited and what hints have been given."""
+    path = create_run(small_config(num_episodes=9, eval_steps=1, save_steps=1, early_stopping=True,
+                                   early_stopping_patience=4, early_stopping_threshold=0.0))  # fmt: skip
+    flag = StopFlag()
+    for event in execute(path, scores(5.0, 1.0, 1.0), stop=flag):
+        flag.raised = event.step == 2
+    events = list(execute(path, scores(1.0, 1.0)))
+    assert (events[-1].step, events[-1].data["reason"]) == (4, "early_stopping"), "two evaluations were waited before"
+    totals = [event.data["totals"] for event in events if event.type == "step"]
+    assert totals == [{"samples": 12, "attempts": 6}, {"samples": 16, "attempts": 8}]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from groupwise import core
 from groupwise.config import TrainingConfig
-from groupwise.training.learner import Learner, schedule_factor
-from groupwise.types import Batch, Evaluation, Tensors
+from groupwise.training.learner import Learner, UpdateMetrics, schedule_factor
+from groupwise.types import SHOWN, Batch, Evaluation, Tensors
 
 STATES, ACTIONS, ROWS, WIDTH = 5, 4, 9, 6
 
@@ -455,3 +455,139 @@ def test_an_update_that_the_kl_ends_leaves_no_gradient_behind() -> None:
     twin = Tables()
     adamw(twin, batch, cfg, [(0.1, 0.1)] * int(metrics["optim/steps"]))
     torch.testing.assert_close(policy.logits, twin.logits, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("changes", CHANGES[:16], ids=str)
+def test_the_loss_of_a_batch_is_the_one_written_out_with_its_gradient(changes: dict[str, Any]) -> None:
+    """Idle rows that were left out before make the entropy bonus of an update smaller, but not that of the batch."""
+    cfg, batch = settings(**{**PLAIN, **changes}), make_batch(total_rows=50, total_tokens=500)
+    policy, other = Tables(), Tables()
+    found, expected = Learner(policy, cfg).losses(batch)["loss/total"], written_out(other, batch, cfg)
+    torch.testing.assert_close(found, expected)
+    parts = [torch.autograd.grad(total, [of.logits, of.values]) for total, of in ((found, policy), (expected, other))]
+    torch.testing.assert_close(parts[0], parts[1])
+
+
+def test_an_updates_total_is_the_sum_of_its_terms_as_they_count() -> None:
+    cfg = settings(**STANDING, value_coef=0.7)
+    found = Learner(Tables(), cfg).update(make_batch())
+    batch = make_batch()
+    with torch.no_grad():
+        entropy = Tables().evaluate(batch.inputs).entropy
+    assert batch.keep is not None
+    bonus = 0.1 * float(entropy[batch.mask & batch.keep].sum()) / int(batch.mask.sum())
+    terms = found["loss/policy"] + found["loss/kl"] + 0.7 * found["loss/value"] - bonus
+    assert found["loss/total"] == pytest.approx(terms)
+
+
+@pytest.mark.parametrize(("kl", "start", "stops"), [
+    (0.25, 0.0, False), (0.26, 0.0, True), (0.5, 0.25, False), (0.51, 0.25, True), (0.3, None, False),
+])  # fmt: skip
+def test_an_update_may_move_the_policy_by_exactly_as_much_as_the_kl_allows(
+    kl: float, start: float | None, stops: bool
+) -> None:
+    learner, tally = Learner(Tables(), settings(kl_stop=0.25)), UpdateMetrics()
+    tally.kl_at_start = start
+    assert learner._moved_too_far(tally, kl) is stops
+    assert tally.kl_at_start == (kl if start is None else start), "the first measurement is the start"
+    assert not Learner(Tables(), settings())._moved_too_far(tally, 1e9)
+
+
+def test_an_epoch_counts_once_all_its_optimiser_steps_were_taken() -> None:
+    """Three optimiser steps an epoch, and the policy has moved far enough within the second."""
+    batch = make_batch(behavior_logp=Tables().evaluate(make_batch().inputs).logp.detach())
+    counts = set()
+    for stop in (0.003, 0.01, 0.02, 0.04, 0.08):
+        cfg = settings(**PLAIN, per_device_train_batch_size=3, num_epochs=4, kl_stop=stop, learning_rate=0.05)
+        metrics = Learner(Tables(), cfg).update(batch)
+        steps, epochs = int(metrics["optim/steps"]), metrics["optim/epochs"]
+        assert epochs == steps // 3
+        counts.add(steps)
+    assert any(steps % 3 for steps in counts), "one of them stopped within an epoch"
+
+
+def test_an_update_is_skipped_as_a_whole_if_the_critics_gradient_alone_is_not_finite() -> None:
+    policy, batch = Tables(), make_batch()
+    assert batch.returns is not None
+    batch.returns[0, 0] = float("nan")
+    metrics = Learner(policy, settings(value_clip=None, weight_decay=0.1)).update(batch)
+    assert (metrics["optim/skipped"], policy.version) == (1.0, 0)
+    assert torch.isfinite(torch.tensor(metrics["optim/grad_norm"]))
+    assert torch.equal(policy.logits, Tables().logits)
+    assert torch.equal(policy.values, Tables().values)
+
+
+def test_a_step_that_overflows_in_float16_is_counted_and_makes_no_new_version() -> None:
+    policy, batch = Tables().float(), make_batch()
+    batch.advantages[0, 0] = float("inf")
+    metrics = Learner(policy, settings(fp16=True)).update(batch)
+    assert (metrics["optim/skipped"], metrics["optim/steps"], policy.version) == (1.0, 1.0, 0)
+
+
+def test_the_clip_follows_samples_where_those_are_limited() -> None:
+    learner = Learner(Tables(), settings(clip_scheduler_type="linear", num_episodes=1000, total_samples=280))
+    seen = []
+    for _ in range(5):
+        learner.update(make_batch())
+        seen.append(learner.clip_factor)
+    assert seen == pytest.approx([1.0, 0.75, 0.5, 0.25, 0.0])
+
+
+@pytest.mark.parametrize(("gap", "again"), [(0.9e-4, 0), (1.1e-4, 6)])
+def test_the_sampler_agrees_up_to_a_ten_thousandth(gap: float, again: int) -> None:
+    """Beyond it, the six rows of the two optimiser steps to come are asked about before anything changes."""
+    policy, asked = Tables(), []
+    logp = policy.evaluate(make_batch().inputs).logp.detach()
+    batch = make_batch(behavior_logp=logp + gap, versions=torch.zeros(ROWS, WIDTH, dtype=torch.long))
+    evaluate = policy.evaluate
+    policy.evaluate = lambda inputs: asked.append(len(inputs["states"])) or evaluate(inputs)  # type: ignore[func-returns-value,method-assign]
+    Learner(policy, settings(per_device_train_batch_size=3)).update(batch)
+    assert sum(asked) == ROWS + again
+
+
+@pytest.mark.parametrize("threshold", [None, 0.05])
+def test_shown_and_sampled_tokens_side_by_side_are_each_treated_as_their_own_kind(threshold: float | None) -> None:
+    """Only what the sampler drew with the present weights is weighed; what was shown has a ratio of 1 and no weight."""
+    kinds = torch.tensor([0, SHOWN, 7])[torch.arange(ROWS) % 3][:, None].expand(ROWS, WIDTH)
+    batch, cfg = make_batch(versions=kinds), settings(**PLAIN, sampler_weight_cap=1.2, off_policy_threshold=threshold)
+    own = Tables().evaluate(batch.inputs).logp.detach()
+    weighed = torch.where(kinds == 0, (own - batch.behavior_logp).exp().clamp(max=1.2), 1.0)
+    old = torch.where(kinds == 7, batch.behavior_logp, own)
+    keep = batch.keep
+    if threshold is not None:
+        # How far the policy has moved is counted from what was recorded, whoever recorded it.
+        keep = keep & core.off_policy_mask(batch.advantages, own, batch.behavior_logp, batch.mask, threshold)  # type: ignore[operator]
+        assert not torch.equal(keep, batch.keep)  # type: ignore[arg-type]
+    found = Learner(Tables(), cfg).losses(batch)
+    wanted = core.policy_loss(
+        own, old, batch.advantages, batch.mask, denominator=batch.denominator, weights=batch.weights,
+        keep=keep, sampler_weights=weighed, clip_low=0.2, clip_high=0.2,
+    )  # fmt: skip
+    torch.testing.assert_close(found["loss/policy"].detach(), wanted.policy)
+    assert float(found["policy/ratio_max"]) == pytest.approx(float((own - old).exp()[batch.mask].max()))
+    assert float(found["sampler/ratio_gap"]) == pytest.approx(
+        float(((own - batch.behavior_logp).exp() - 1).abs()[batch.mask & (kinds == 0)].mean())
+    )
+
+
+def test_a_state_from_before_samples_were_counted_is_read() -> None:
+    before, after = Learner(Tables(), settings()), Learner(Tables(), settings())
+    before.update(make_batch())
+    after.samples = 5
+    after.load_state_dict({k: v for k, v in before.state_dict().items() if k not in ("samples", "micro_batches")})
+    assert (after.samples, after.updates, after.policy.version) == (0, 1, 1)
+
+
+def test_rows_of_equal_length_stay_in_the_order_they_were_drawn_in() -> None:
+    """So that a share has the same micro-batches on every machine, however its sort treats ties."""
+    rows = 300
+    batch = Batch({}, torch.ones(rows, 2, dtype=torch.bool), torch.zeros(rows, 2), torch.ones(rows, 2), 1.0)
+    shares = Learner(Tables(), settings(per_device_train_batch_size=150, seed=5))._shares(batch)
+    drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(5))
+    assert [share.tolist() for share in shares] == [drawn[:150].tolist(), drawn[150:].tolist()]
+
+
+def test_what_a_micro_batch_reports_keeps_no_graph_in_memory() -> None:
+    learner, batch = Learner(Tables(), settings()), make_batch()
+    terms = learner._gradients(learner._step(batch, torch.arange(ROWS), 1, first=True))
+    assert not [name for part in terms for name, value in part.items() if value.requires_grad]

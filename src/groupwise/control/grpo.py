@@ -237,8 +237,8 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> BatchRows:
     averaged = loss_rule(loss_type).aggregation == "mean_of_means"
     behavior_logp = joined("behavior_logp", torch.float32)
     inputs = {"obs": joined("obs", torch.float32, 1), "actions": joined("actions")}
-    if any(member.action_mask is not None for member in attempts.members):
-        inputs["action_mask"] = joined("action_mask")
+    if choices := {member.action_mask.shape[1] for member in attempts.members if member.action_mask is not None}:
+        inputs["action_mask"] = _joined_masks(attempts.members, max(choices))
     return BatchRows(
         inputs=inputs,
         mask=torch.ones(behavior_logp.shape, dtype=torch.bool),
@@ -246,6 +246,12 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> BatchRows:
         pick=pick,
         weights=pick(mask / mask.sum(1, keepdim=True).clamp(min=1)).float() if averaged else None,
     )
+
+
+def _joined_masks(members: Sequence[Trajectory], choices: int) -> Tensor:
+    """The action masks of all steps [N, 1, choices]; where an attempt has none, everything was allowed."""
+    masks = [np.ones((len(m), choices), np.bool_) if m.action_mask is None else m.action_mask for m in members]
+    return torch.from_numpy(np.concatenate(masks))[:, None]
 
 
 def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Array]]:

@@ -4,6 +4,7 @@ The checks of every step look at attributes only. Whether numbers are finite is 
 concerns one copy and not the environment.
 """
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -53,6 +54,13 @@ def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
         rule = "action_mask() must allow every copy some action"
         raise broken(env, rule, mask, "Allow all actions for a copy that has ended.")
     return mask
+
+
+def completed(masks: Sequence[Array | None], *shape: int) -> list[Array] | None:
+    """The masks, each of that shape, all true where one is None; None if no step has one."""
+    if all(mask is None for mask in masks):
+        return None
+    return [np.ones(shape, np.bool_) if mask is None else mask for mask in masks]
 
 
 def random_actions(env: VectorEnvironment, rng: np.random.Generator, count: int) -> Array:

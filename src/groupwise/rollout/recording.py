@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.rollout.contract import action_space_of, broken, check_observations, check_step, name_of
+from groupwise.rollout.contract import action_space_of, broken, check_observations, check_step, completed, name_of
 from groupwise.types import LARGEST_REWARD, Array, Box, End, Failure, Trajectory, VectorEnvironment
 
 Names: TypeAlias = tuple[str, str, str]
@@ -34,8 +34,8 @@ class Tape:
         self.lengths = np.zeros(count, np.int64)
         self.terminated = np.zeros(count, np.bool_)
         self.failures: dict[int, Failure] = {}
-        # Empty, or one entry [N, actions] per recorded step: an environment gives masks always or never.
-        self.masks: list[Array] = []
+        # One entry [N, actions] per recorded step; None where everything was allowed.
+        self.masks: list[Array | None] = []
         self.running = count > 0
 
     def start(self, obs: Any) -> None:
@@ -60,8 +60,7 @@ class Tape:
         self.obs[step + 1] = obs
         self.actions[step] = actions
         self.logp[step] = logp
-        if mask is not None:
-            self.masks.append(mask)
+        self.masks.append(mask)
         self.rewards[step] = rewards
         # Before `steps` advances, so that a copy that is dropped ends before this step and does not keep it.
         self._drop_not_finite(self.obs[step + 1], self.rewards[step])
@@ -93,7 +92,8 @@ class Tape:
         # [T, N, …] → [N, T, …] → [Σ lengths, …]: the episodes of all copies end to end, so that each is a slice.
         tables = (self.obs, self.actions, self.logp, self.rewards)
         obs, actions, logp, rewards = (table[: self.steps].swapaxes(0, 1)[mask] for table in tables)
-        allowed = np.stack(self.masks).swapaxes(0, 1)[mask] if self.masks else None
+        masks = completed(self.masks, self.count, self.env.action_count)
+        allowed = None if masks is None else np.stack(masks).swapaxes(0, 1)[mask]
         acted, versions = np.ones(len(obs), np.bool_), np.full(len(obs), version, np.int64)
         stops = np.cumsum(self.lengths).tolist()
         episodes = []

@@ -46,8 +46,8 @@ class SeparateEnvironments:
 
     def action_mask(self) -> Array | None:
         masks = [contract.action_mask_of(env, 1) for env in self._members[: len(self._obs)]]
-        given = [mask for mask in masks if mask is not None]
-        return np.concatenate(given) if len(given) == len(masks) else None
+        given = contract.completed(masks, 1, self.action_count)
+        return None if given is None else np.concatenate(given)
 
 
 MakeTask = Callable[[int, int], Task]
@@ -119,7 +119,7 @@ class EnvironmentCopies:
         seen, played, masks, cut, episodes = [self.obs], [], [], [], []
         for _ in range(steps):
             mask = contract.action_mask_of(self.environment, self.count)
-            masks += [] if mask is None else [mask]
+            masks.append(mask)
             choice = policy.act(self.obs, self.rng.random((self.count, *self.space.shape)), mask)
             actions, logp = contract.check_choice(policy, choice, self.count, self.space)
             obs, rewards, terminated, truncated = self._step(actions)
@@ -136,7 +136,8 @@ class EnvironmentCopies:
             seen.append(obs)
             played.append((actions, logp, rewards, terminated, truncated))
         actions, logp, rewards, terminated, truncated = (np.stack(column) for column in zip(*played, strict=True))
-        obs, allowed = np.stack(seen), np.stack(masks) if masks else None
+        given = contract.completed(masks, self.count, self.environment.action_count)
+        obs, allowed = np.stack(seen), None if given is None else np.stack(given)
         # The empty slice gives the shape [0, D] when no episode was cut off.
         cut_obs = np.concatenate([*cut, self.obs[:0]])
         return RolloutSegment(obs, actions, logp, rewards, terminated, truncated, allowed, cut_obs, tuple(episodes))

@@ -538,3 +538,35 @@ def test_a_task_is_numbered_in_the_order_of_appearance_and_its_saved_state_is_a_
     other.load_state_dict(state)
     other(summaries([0], tasks=["q"]))
     assert state == {"numbers": {"z": 0, "a": 1}}
+
+
+def test_every_attempt_of_a_batch_larger_than_the_window_has_a_group() -> None:
+    """Only the last four of six are remembered, in whose units all six are placed."""
+    grouping = Adaptive(2, window=4)
+    points = np.array([[1.0], [9.0], [0.0], [2.0], [8.0], [10.0]])
+    assert grouping.update(points).tolist() == [0, 1, 0, 0, 1, 1]
+    assert grouping.centres is not None
+    np.testing.assert_allclose(grouping.centres, [[1.0], [9.0]])
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "dirichlet", "hierarchical", "task"])
+def test_a_strategys_saved_state_does_not_change_when_it_goes_on(strategy: str) -> None:
+    first, second = make_grouping(strategy, 2), make_grouping(strategy, 2)
+    points, _ = blobs(0, 2)
+    first(summaries([0] * 24, features=points, tasks=["x", "y"] * 12))
+    state = first.state_dict()
+    second.load_state_dict(state)
+    before = repr(state)
+    for used in (first, second):
+        used(summaries([0] * 24, features=points + 5, tasks=["y", "z"] * 12))
+    assert repr(state) == before
+    assert repr(first.state_dict()) == repr(second.state_dict()) != before
+
+
+def test_two_strategies_do_not_share_what_they_remember() -> None:
+    points, _ = blobs(0, 2)
+    for strategy in ("adaptive", "dirichlet", "hierarchical", "task"):
+        used, fresh = make_grouping(strategy, 2), repr(make_grouping(strategy, 2).state_dict())
+        other = make_grouping(strategy, 2)
+        used(summaries([0] * 24, features=points, tasks=["x", "y"] * 12))
+        assert repr(other.state_dict()) == fresh
