@@ -650,27 +650,31 @@ def test_a_message_is_measured_in_bytes(talker: Any) -> None:
     run(send())
 
 
-def test_a_conversation_is_compressed_to_three_fifths_of_the_room_or_all_of_it_for_a_long_question(
+def test_a_conversation_is_compressed_to_three_fifths_of_the_room_but_the_newest_question_is_never_cut(
     talker: Any,
 ) -> None:
+    """With system prompt and frame, a question takes 13 tokens more than its letters."""
+    room = 2048 - 12
+    part = room * 3 // 5
+
     async def ask() -> None:
         async with talker(config={"system_prompt": "be brief"}, max_conversation_turns=None) as agent:
-            room = 2048 - 12
             context = await agent.start_conversation("ann")
             said = [m for n in range(30) for m in (asked(f"{n} {'words ' * 10}"), {**asked("ok"), "role": "assistant"})]
             context = replace(context, messages=(*context.messages, *said))
-            for length, budget in ((100, room * 3 // 5), (room * 3 // 5 - 20, room)):
+            lengths = [100, *(size - 13 - less for size in (part, room) for less in (80, 40, 20, 1, 0)), part]
+            for length in lengths:
                 ids, compressed = await agent.prompt(await agent.take(context, "x" * length, None))
                 assert compressed
-                assert length + 13 <= len(ids) <= budget
                 shown = agent.tokenizer.decode(ids)
                 assert shown.startswith("<|system|>be brief")
                 assert shown.endswith(f"{'x' * length}<|end|><|assistant|>")
-            # What is just short enough stays whole.
-            whole, _ = await agent.prompt(await agent.take(replace(context, messages=context.messages[:-6]), "x", None))
-            again, compressed = await agent.prompt(
-                await agent.take(replace(context, messages=context.messages[:-6]), "x" * (1 + room - len(whole)), None)
-            )
+                assert len(ids) <= (part if length + 13 <= part - 80 else room)
+                assert ("left out" in shown or "Summary" in shown) == (length + 13 <= room - 40)
+            # What just fits stays whole.
+            short = replace(context, messages=context.messages[:-6])
+            whole, _ = await agent.prompt(await agent.take(short, "x", None))
+            again, compressed = await agent.prompt(await agent.take(short, "x" * (1 + room - len(whole)), None))
             assert (len(again), compressed) == (room, False)
 
     run(ask())
