@@ -421,11 +421,11 @@ GREEDY = {"temperature": 0.0, "max_new_tokens": 40}
 CALL, ANSWER = '@look {"order": 7}', "It is on its way."
 
 
-def taught(*said: str) -> LanguageModel:
-    """A small model that has learned one conversation by heart: every turn of its own follows a result "sent"."""
+def taught(*said: str, results: int = 1) -> LanguageModel:
+    """A small model that has learned one conversation by heart: every turn of its own follows results "sent"."""
     model, tokenizer = tiny_model(seed=1, layers=2, width=64)
     frame = Frame(tokenizer)
-    between = frame.following([{"role": "tool", "content": "sent"}], True)
+    between = frame.following([{"role": "tool", "content": "sent"}] * results, True)
     ids = frame.opening([{"role": "user", "content": "where is 7?"}], Toolbox([Orders().look]).schemas)
     for number, text in enumerate(said):
         ids += [*(between if number else []), *tokenizer.encode(text + "<|end|>", add_special_tokens=False)]
@@ -835,3 +835,38 @@ def test_a_conversation_is_free_again_after_a_message_that_was_refused(talker: A
                 pass
 
     run(send())
+
+
+def test_thoughts_of_all_rounds_are_kept_apart_from_the_answer(talker: Any) -> None:
+    async def ask() -> None:
+        thinker = taught(f"<think>hm</think>{CALL}", f"<think>so</think>{ANSWER}")
+        async with talker(language=thinker, tools=[Orders().look], config=GREEDY) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            async with agent.stream_multiturn_response(name, "where is 7?") as turn:
+                words = "".join([piece async for piece in turn])
+            response = turn.response
+            assert (words, response.text, response.reasoning) == (ANSWER, ANSWER, "hm\n\nso")
+            kept = [m.get("reasoning_content") for m in response.context.messages if m["role"] == "assistant"]
+            assert kept == ["hm", "so"]
+            said = [m["content"] for m in response.context.messages if m["role"] == "assistant"]
+            assert said == [CALL, ANSWER]
+
+    run(ask())
+
+
+def test_every_call_of_a_turn_beyond_the_last_round_gets_a_result(talker: Any) -> None:
+    async def ask() -> None:
+        both, orders = f'{CALL}\n@look {{"order": 8}}', Orders()
+        stuck = taught(both, both, both, results=2)
+        async with talker(language=stuck, tools=[orders.look], config=GREEDY, max_rounds=1) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            response = await agent.generate_multiturn_response(name, "where is 7?")
+            assert sorted(orders.asked) == [7, 8]
+            assert [m["role"] for m in response.context.messages] == ["user", *["assistant", "tool", "tool"] * 2]
+            results = [m for m in response.context.messages if m["role"] == "tool"]
+            limit = "error: no more than 1 rounds of calls in one answer"
+            assert [m["content"] for m in results] == ["sent", "sent", limit, "error: it was not run"]
+            calls = [c["id"] for m in response.context.messages for c in m.get("tool_calls", ())]
+            assert [m["tool_call_id"] for m in results] == calls == [f"t000{n}n00{i}" for n in (0, 1) for i in (0, 1)]
+
+    run(ask())
