@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from groupwise.agents.environments.contract import Reply, ToolCall
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
-from groupwise.language.tiny import tiny_model
+from groupwise.language.tiny import character_tokenizer, tiny_model
 from groupwise.training.estimators import scored_attempts
 from groupwise.types import End, Group, Score, ScoredGroup, Task, Trajectory
 
@@ -545,3 +546,24 @@ def test_a_failure_is_the_rollouts_and_says_how_long_it_may_take(parts: Any) -> 
     assert late.error.message == "the rollout took longer than 0.5 s between two calls to the model"
     assert (late.error.where, late.error.hint) == ("rollout", "Raise rollout.turn_timeout.")
     assert raised.rewards.sum() == late.rewards.sum() == 0
+
+
+def test_what_follows_a_turn_is_rendered_after_all_that_was_said_before(parts: Any) -> None:
+    """A template that counts messages shows which of them it was given."""
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ loop.index0 }}:{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+
+    async def talks(client: Any, task: Any) -> float:
+        messages: list[Any] = [asked("a"), asked("b")]
+        for _ in range(3):
+            answer = await client.create(messages=messages)
+            messages += [answer.choices[0].message, asked("c"), asked("d")]
+        return 1.0
+
+    (member,) = attempts((None, tokenizer, parts[2]), talks, size=1)
+    text = tokenizer.decode(member.actions)
+    assert member.meta["segments"] == 1
+    assert re.findall(r"<\|user\|>(\d+):", text) == ["0", "1", "3", "4", "6", "7"]

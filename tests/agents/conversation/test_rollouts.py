@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -535,3 +536,20 @@ def test_attempts_are_in_order_whoever_finishes_first_each_with_a_session_of_its
     own = [(f"babble/{g}", m) for g in range(2) for m in range(3)]
     assert sorted(session for session, _ in sessions) == sorted(own * 2), "the second turn is in that of the first"
     assert {params for _, params in sessions} == {made.params}
+
+
+COUNTING = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ loop.index0 }}:{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_what_follows_a_turn_is_rendered_after_all_that_was_said_before(parts: Any) -> None:
+    """A template that counts messages shows which of them it was given; the opening has two."""
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = COUNTING
+    params, limits = SamplingParams(max_new_tokens=2), ConversationLimits(turns=4)
+    made = Conversations(parts[2], Frame(tokenizer), Endless, params, group_size=1, seed=0, limits=limits)
+    (group,) = made.collect(tasks(1))
+    text = tokenizer.decode(group.members[0].actions)
+    assert re.findall(r"<\|(?:system|user)\|>(\d+):", text) == ["0", "1", "3", "5", "7"]
