@@ -19,6 +19,7 @@ from tokenizers import AddedToken
 from groupwise.agents.conversation.call_formats import read_reply
 from groupwise.agents.conversation.chat_format import Frame, NotPlainText
 from groupwise.agents.conversation.chat_template import ChatTemplate, special_tokens, template_of
+from groupwise.agents.environments.contract import ToolCall
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Sampled
 from groupwise.language.tiny import character_tokenizer, piece_tokenizer
@@ -508,3 +509,60 @@ def test_the_tokens_behind_a_place_are_those_of_the_whole_text() -> None:
     assert pieces("abc", 2) == ["c"], "where the place is inside a token, the rest is encoded by itself"
     assert pieces("ab", 0) == ["ab"]
     assert pieces("ab", 2) == []
+
+
+# Shows tools and results, but leaves the writing of calls to the model.
+SILENT = (
+    "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}<|{{ m.role }}|>"
+    "{{ 'BEFORE' if m.role == 'tool' }}{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "tokens", "form"),
+    [
+        (SILENT, ["<tool_call>"], "tagged"),
+        (SILENT.replace("BEFORE", "<|tool_response>"), [], "gemma"),
+        # What the model has a token for counts more than what stands around results.
+        (SILENT.replace("BEFORE", "<tool_response>"), ["[TOOL_CALLS]"], "list"),
+        # <|end|> is a mark of gpt-oss too, but here it ends every turn.
+        (SILENT, [], None),
+        (SILENT.replace("{{ t.function.name }}", ""), ["<tool_call>"], None),
+        (SILENT.replace("{{ m.content }}", "{{ m.content if m.role != 'tool' }}"), ["<tool_call>"], None),
+        (SILENT.replace("{{ m.content }}", "{{ m.content if m.role != 'assistant' }}"), ["<tool_call>"], None),
+    ],
+    ids=["token", "mark", "token before mark", "neither", "no tools", "no results", "no turns"],
+)
+def test_a_template_that_writes_no_calls_is_known_by_its_tokens_and_marks(
+    template: str, tokens: list[str], form: str | None
+) -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.add_tokens(tokens)
+    tokenizer.chat_template = template
+    frame = Frame(tokenizer)
+    assert (frame.form.name if frame.form else None) == form
+    if form is not None:
+        calls = [{"id": "c1", "type": "function", "function": {"name": "find", "arguments": {"x": 1}}}]
+        said = [{"role": "assistant", "content": "", "tool_calls": calls}]
+        ids, own = frame.demonstration([{"role": "user", "content": "a"}], said, [TOOL])
+        written = tokenizer.decode([token for token, mine in zip(ids, own, strict=True) if mine])
+        assert written == frame.call_format().write([ToolCall("c1", "find", {"x": 1})]) + "<|end|>"
+
+
+def test_only_a_mark_that_ends_turns_is_not_repeated() -> None:
+    """A newline that the model wrote last is its own, although what follows begins with one too."""
+    frame = Frame(Family(OPEN, (), "").tokenizer())
+    next_question = [{"role": "user", "content": "b"}]
+    spoken = frame.tokenizer.encode("hi\n", add_special_tokens=False)
+    following = frame.following(next_question, ended=False, after=spoken)
+    assert frame.tokenizer.decode(following) == "\n<|user|>b\n<|assistant|>"
+    closed = Frame(Family(OPEN.replace("+ '\n'", ""), (), "").tokenizer())
+    (mark,) = closed.tokenizer.encode("<|user|>", add_special_tokens=False)
+    assert mark in closed.end_ids
+    for after, text in (
+        (spoken, "<|user|>b<|assistant|>"),
+        ([*spoken, mark], "b<|assistant|>"),
+        ([], "<|user|>b<|assistant|>"),
+    ):
+        assert closed.tokenizer.decode(closed.following(next_question, ended=True, after=after)) == text
