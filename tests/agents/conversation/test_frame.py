@@ -566,3 +566,35 @@ def test_only_a_mark_that_ends_turns_is_not_repeated() -> None:
         ([], "<|user|>b<|assistant|>"),
     ):
         assert closed.tokenizer.decode(closed.following(next_question, ended=True, after=after)) == text
+
+
+TURN = "{% for m in messages %}<|{{ m.role }}|>WORDS<|end|>{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}"
+
+
+@pytest.mark.parametrize("given", ["reasoning_content", "thinking", "reasoning"])
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("{{ m.thinking or '' }}{{ m.content }}", "so42"),
+        ("{{ m.reasoning or '' }}{{ m.content }}", "so42"),
+        ("{{ m.reasoning_content or '' }}{{ m.content }}", "so42"),
+        ("{{ m.content }}", "42"),
+    ],
+)
+def test_a_thought_is_shown_where_the_template_reads_it(given: str, words: str, shown: str) -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = TURN.replace("WORDS", words)
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "42", given: "so"}]
+    text = tokenizer.decode(Frame(tokenizer).opening([*talk, {"role": "user", "content": "b"}]))
+    assert text == f"<|user|>a<|end|><|assistant|>{shown}<|end|><|user|>b<|end|><|assistant|>"
+
+
+def test_a_template_for_pictures_gets_text_in_parts() -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = TURN.replace("WORDS", "{% for part in m.content %}{{ part.text }}{% endfor %}")
+    frame = Frame(tokenizer)
+    asked = {"role": "user", "content": "hi"}
+    assert tokenizer.decode(frame.opening([asked])) == "<|user|>hi<|end|><|assistant|>"
+    assert tokenizer.decode(frame.following([asked], ended=True)) == "<|user|>hi<|end|><|assistant|>"
+    tokenizer.chat_template = TURN.replace("WORDS", "{{ m.content }}")
+    assert tokenizer.decode(Frame(tokenizer).opening([asked])) == "<|user|>hi<|end|><|assistant|>"
