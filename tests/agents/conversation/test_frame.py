@@ -598,3 +598,50 @@ def test_a_template_for_pictures_gets_text_in_parts() -> None:
     assert tokenizer.decode(frame.following([asked], ended=True)) == "<|user|>hi<|end|><|assistant|>"
     tokenizer.chat_template = TURN.replace("WORDS", "{{ m.content }}")
     assert tokenizer.decode(Frame(tokenizer).opening([asked])) == "<|user|>hi<|end|><|assistant|>"
+
+
+# Opens a thought before every turn, writes none for a turn without one, and forgets those of earlier turns.
+FORGETFUL = (
+    "{% for m in messages %}<|{{ m.role }}|>"
+    "{{ '<think>' + m.reasoning_content + '</think>' if m.reasoning_content and loop.last }}{{ m.content }}<|end|>"
+    "{% endfor %}{{ '<|assistant|><think>' if add_generation_prompt }}"
+)
+
+
+def test_demonstrated_turns_stay_as_they_were_sampled_and_open_no_thought_that_they_do_not_have() -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = FORGETFUL
+    talk = [
+        {"role": "assistant", "content": "1", "reasoning_content": "so"}, {"role": "user", "content": "b"},
+        {"role": "assistant", "content": "2"}, {"role": "user", "content": "c"},
+        {"role": "assistant", "content": "3", "reasoning_content": "hm"},
+    ]  # fmt: skip
+    ids, own = Frame(tokenizer).demonstration([{"role": "user", "content": "a"}], talk)
+    assert tokenizer.decode(ids) == (
+        "<|user|>a<|end|><|assistant|><think>so</think>1<|end|><|user|>b<|end|><|assistant|>2<|end|>"
+        "<|user|>c<|end|><|assistant|><think>hm</think>3<|end|>"
+    )
+    mine = tokenizer.decode([token for token, spoken in zip(ids, own, strict=True) if spoken])
+    assert mine == "so</think>1<|end|>2<|end|>hm</think>3<|end|>"
+
+
+@pytest.mark.parametrize(
+    ("closing", "end"),
+    [
+        ("<|end|>", "<|end|>"), ("<|end|>\n", "<|end|>"), ("<|sep|>", "<|sep|>"), ("<|sep|> \n", "<|sep|>"),
+        # The token that ends all text comes before any other, wherever it stands.
+        ("<|sep|><|end|>", "<|end|>"), ("<|end|><|sep|>", "<|end|>"), ("<|sep|>.", ""), (".", ""), ("", ""),
+        ("<|sep|><|tool|>", "<|tool|>"),
+    ],
+)  # fmt: skip
+def test_a_turn_ends_with_the_last_special_token_behind_its_words(closing: str, end: str) -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.add_tokens([AddedToken("<|sep|>", special=True)])
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ 'CLOSING' if m.role == 'assistant' else '.' }}"
+        "{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}"
+    ).replace("CLOSING", closing)
+    template = ChatTemplate(tokenizer)
+    assert template.end == end
+    # Where a turn has no end, the beginning of the next question ends it.
+    assert tokenizer.convert_ids_to_tokens(template.end_ids) == [end or "<|user|>"]
