@@ -630,7 +630,8 @@ def test_demonstrated_turns_stay_as_they_were_sampled_and_open_no_thought_that_t
     [
         ("<|end|>", "<|end|>"), ("<|end|>\n", "<|end|>"), ("<|sep|>", "<|sep|>"), ("<|sep|> \n", "<|sep|>"),
         # The token that ends all text comes before any other, wherever it stands.
-        ("<|sep|><|end|>", "<|end|>"), ("<|end|><|sep|>", "<|end|>"), ("<|sep|>.", ""), (".", ""), ("", ""),
+        ("<|sep|><|end|>", "<|end|>"), ("<|end|><|sep|>", "<|end|>"), ("<|sep|><|end|><|sep|>", "<|end|>"),
+        ("<|sep|>.", ""), (".", ""), ("", ""),
         ("<|sep|><|tool|>", "<|tool|>"),
     ],
 )  # fmt: skip

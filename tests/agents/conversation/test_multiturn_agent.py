@@ -862,6 +862,7 @@ def test_every_call_of_a_turn_beyond_the_last_round_gets_a_result(talker: Any) -
             name = (await agent.start_conversation("ann")).conversation_id
             response = await agent.generate_multiturn_response(name, "where is 7?")
             assert sorted(orders.asked) == [7, 8]
+            assert response.text == "", "calls are no words, although nothing else was said"
             assert [m["role"] for m in response.context.messages] == ["user", *["assistant", "tool", "tool"] * 2]
             results = [m for m in response.context.messages if m["role"] == "tool"]
             limit = "error: no more than 1 rounds of calls in one answer"
