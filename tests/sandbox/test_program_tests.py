@@ -20,6 +20,7 @@ from groupwise.sandbox.program_tests import read_tests, without_classes
         ("import solution\nassert solution.f(1) == 2", ("f",)),
         ("class TestA:\n    value = f(1)\n    def test_a(self):\n        assert g(self.value)", ("f", "g")),
         ("assert all(map(f, [1, 2]))", ("f",)),
+        ("assert f(__file__) == __path__", ("f",)),
     ],
 )
 def test_wanted_names_are_those_that_the_program_must_define(tests: str, wanted: tuple[str, ...]) -> None:

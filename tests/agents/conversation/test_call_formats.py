@@ -10,7 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from groupwise.agents.conversation.call_formats import FORMATS, CallFormat, read_reply
+from groupwise.agents.conversation.call_formats import (
+    FORMATS,
+    CallFormat,
+    derived_formats,
+    named_format,
+    read_reply,
+    register_format,
+)
 from groupwise.agents.conversation.call_formats.literals import Literals, typed
 from groupwise.agents.conversation.call_formats.reading import schemas_of, strict_json
 from groupwise.agents.environments.contract import Reply, ToolCall
@@ -336,3 +343,273 @@ def test_schemas_of_another_shape_have_no_parameters() -> None:
         {"parameters": {"properties": 7}},
     ]
     assert schemas_of([wrapped, bare, *odd]) == {"f": properties, "g": {}}
+
+
+JSON_A, JSON_B = '{"name": "say", "arguments": {"a": 1, "t": "é"}}', '{"name": "now", "arguments": {}}'
+SAY, LIST = '{"a": 1, "t": "é"}', f"[{JSON_A}, {JSON_B}]"
+D, K = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "<|tool_call_argument_begin|>"
+WRITTEN = {
+    "tagged": (f"<tool_call>{LIST}</tool_call>", ["<tool_call>"]),
+    "list": (f"[TOOL_CALLS]say[ARGS]{SAY}[TOOL_CALLS]now[ARGS]{{}}", ["[TOOL_CALLS]", '[{"']),
+    "object": (
+        f'{{"name": "say", "parameters": {SAY}}}{{"name": "now", "parameters": {{}}}}',
+        ["\n{", '\n[{"', "<|python_tag|>"],
+    ),
+    "lines": (f"@say {SAY}\n@now {{}}\n", ["\n@"]),
+    "functions": (
+        ("<function=say><parameter=a>\n1\n</parameter><parameter=t>\né\n</parameter></function>"
+        "<function=now></function>"),
+        ["<tool_call>", "<function="],
+    ),
+    "glm": (
+        ("<tool_call>say<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>t</arg_key><arg_value>é</arg_value>"
+        "</tool_call><tool_call>now</tool_call>"),
+        ["<tool_call>"],
+    ),
+    "harmony": (
+        (f" to=functions.say<|channel|>commentary json<|message|>{SAY}<|call|>"
+        " to=functions.now<|channel|>commentary json<|message|>{}<|call|>"),
+        ["to=functions."],
+    ),
+    "gemma": (
+        '<|tool_call>call:say{a:1,t:<|"|>é<|"|>}<tool_call|><|tool_call>call:now{}<tool_call|>', ["<|tool_call>"],
+    ),
+    "functiongemma": (
+        ("<start_function_call>call:say{a:1,t:<escape>é<escape>}<end_function_call>"
+        "<start_function_call>call:now{}<end_function_call>"),
+        ["<start_function_call>"],
+    ),
+    "python": ("<|tool_call_start|>[say(a=1, t='é'), now()]<|tool_call_end|>", ["<|tool_call_start|>"]),
+    "bare_python": ("[say(a=1, t='é'), now()]", ["\n["]),
+    "deepseek": (
+        f"{D}say\n```json\n{SAY}\n```<｜tool▁call▁end｜>{D}now\n```json\n{{}}\n```<｜tool▁call▁end｜>",
+        ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"],
+    ),
+    "dsml": (
+        ('<｜DSML｜invoke name="say"><｜DSML｜parameter name="a" string="false">1</｜DSML｜parameter>'
+        '<｜DSML｜parameter name="t" string="true">é</｜DSML｜parameter></｜DSML｜invoke>'
+        '<｜DSML｜invoke name="now"></｜DSML｜invoke>'),
+        ["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", '<｜DSML｜invoke name="'],
+    ),
+    "atem": (
+        ('<atem:invoke name="say"><atem:parameter name="a">1</atem:parameter>'
+        '<atem:parameter name="t">é</atem:parameter></atem:invoke><atem:invoke name="now"></atem:invoke>'),
+        ["<atem:function_calls>", '<atem:invoke name="'],
+    ),
+    "invoke": (
+        ('<invoke name="say"><parameter name="a">1</parameter><parameter name="t">é</parameter></invoke>'
+        '<invoke name="now"></invoke>'),
+        ["<minimax:tool_call>", '<invoke name="'],
+    ),
+    "kimi": (
+        (f"<|tool_call_begin|>functions.say:0{K}{SAY}<|tool_call_end|>"
+        f"<|tool_call_begin|>functions.now:1{K}{{}}<|tool_call_end|>"),
+        ["<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
+    ),
+    "action": (f"<|START_ACTION|>{LIST}<|END_ACTION|>", ["<|START_ACTION|>"]),
+    "granite": (f"<|tool_call|>{LIST}<|/tool_call|>", ["<|tool_call|>"]),
+    "calls": (f"<tool_calls>{LIST}</tool_calls>", ["<tool_calls>"]),
+    "toolcall": (f"<TOOLCALL>{LIST}</TOOLCALL>", ["<TOOLCALL>"]),
+    "apertus": (f'<|tools_prefix|>[{{"say": {SAY}}}, {{"now": {{}}}}]<|tools_suffix|>', ["<|tools_prefix|>"]),
+    "functionary": (f"<function=say>{SAY}</function><function=now>{{}}</function>", ["<function="]),
+}  # fmt: skip
+
+
+def test_every_format_writes_calls_as_its_models_do() -> None:
+    """In the order in which formats are tried, with the marks a call may begin with."""
+    calls = [ToolCall("c1", "say", {"a": 1, "t": "é"}), ToolCall("c2", "now", {})]
+    assert {form.name: (form.write(calls), list(form.begins)) for form in FORMATS} == WRITTEN
+    assert [form.name for form in FORMATS] == list(WRITTEN)
+    # One call alone is no list.
+    assert BY_NAME["tagged"].write(calls[:1]) == f"<tool_call>{JSON_A}</tool_call>"
+    assert BY_NAME["apertus"].write(calls[1:]) == '<|tools_prefix|>{"now": {}}<|tools_suffix|>'
+    nested = [ToolCall("c1", "f", {"d": {"b": [1.5, True, None, "x"], "a": {}}})]
+    assert BY_NAME["gemma"].write(nested) == ('<|tool_call>call:f{d:{a:{},b:[1.5,true,null,<|"|>x<|"|>]}}<tool_call|>')
+
+
+FURTHER_MARKS = {
+    "tagged": {"</tool_call>", "<tool_response>", "</tool_response>"},
+    "list": {"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[ARGS]", "[CALL_ID]"},
+    "functions": {"</function>", "<parameter=", "</parameter>", "</tool_call>", "<tool_response>", "</tool_response>"},
+    "glm": {"</tool_call>", "<arg_key>", "<arg_value>", "</arg_value>", "<tool_response>", "<|observation|>"},
+    "harmony": {"<|start|>", "<|channel|>", "<|message|>", "<|call|>", "<|end|>", "<|return|>"},
+    "gemma": {"<tool_call|>", '<|"|>', "<|tool_response>", "<tool_response|>"},
+    "functiongemma": {"<end_function_call>", "<escape>"},
+    "python": {"<|tool_call_end|>", "<|tool_response_start|>", "<|tool_response_end|>"},
+    "deepseek": {f"<｜tool▁{m}｜>" for m in ("sep", "call▁end", "calls▁end", "output▁begin", "output▁end",
+                                           "outputs▁begin", "outputs▁end")},
+    "dsml": {'<｜DSML｜parameter name="', "</｜DSML｜parameter>", "</｜DSML｜invoke>"},
+    "atem": {"</atem:invoke>", "</atem:parameter>", "</atem:function_calls>", "<tool_output", "</tool_output>"},
+    "invoke": {"</invoke>", '<parameter name="', "</parameter>", "</minimax:tool_call>"},
+    "kimi": {"<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"},
+    "action": {"<|END_ACTION|>", "<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>"},
+    "granite": {"<|/tool_call|>", "<|tool_response|>"},
+    "functionary": {"</function>"},
+}  # fmt: skip
+
+
+def test_what_delimits_calls_and_results_is_a_mark_and_signs_of_plain_text_are_none() -> None:
+    """Marks are broken up in what a tool writes; a newline, a brace or an @ is no mark."""
+    for form in FORMATS:
+        begins = {begin for begin in form.begins if not begin.startswith(("\n", "[{", "to="))}
+        assert {*begins, *FURTHER_MARKS.get(form.name, ())} <= set(form.marks), form.name
+        assert not {"", ">", "\n", "{", "@", '"', '">'} & set(form.marks)
+
+
+def test_a_format_of_ones_own_goes_first_and_replaces_one_of_its_name() -> None:
+    before = list(FORMATS)
+    own = CallFormat("kimi", lambda text: iter(()), lambda raw, schemas: ("", {}), lambda calls: "", ("?",))
+    try:
+        assert register_format(own) is own
+        assert own is FORMATS[0]
+        assert named_format("kimi") is own
+        assert [form.name for form in FORMATS] == ["kimi", *(form.name for form in before if form.name != "kimi")]
+    finally:
+        FORMATS[:] = before
+    assert named_format("kimi") is BY_NAME["kimi"]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "calls"),
+    [
+        ("tagged", '<tool_call>{"function": {"name": "add", "arguments": {"a": 1}}}</tool_call>', [A]),
+        ("tagged", '<tool_call>{"function": "x", "name": "add", "arguments": {"a": 1}}</tool_call>', [A]),
+        ("tagged", '<tool_call>{"name": "add", "arguments": {"a": 1}, "parameters": {"a": 2}}</tool_call>', [A]),
+        ("tagged", '<tool_call>{"name": "add", "tool_name": "sub", "arguments": {"a": 1}}</tool_call>', [A]),
+        ("tagged", f"<tool_call>{ONE}{TWO}</tool_call>{TWO}", [A, B]),
+        ("object", f"{ONE} {TWO}", [A, B]), ("object", f"[{ONE}; {TWO}]", [A, B]),
+        ("object", f"say <|python_tag|>{ONE}", [A]),
+        ("object", '{"name": "add"}', []), ("object", '{"add": 1, "arguments": {}}', []),
+        ("object", '"name" and "arguments": {}', []),
+        ("list", f'[TOOL_CALLS] add [CALL_ID]1[ARGS] {{"a": 1}} [TOOL_CALLS] {TWO}', [A, B]),
+        ("kimi", f'<|tool_call_begin|>add{K}{{"a": 1}}', [A]),
+        ("kimi", f'<|tool_call_begin|> functions.add:12 {K} {{"a": 1}} <|tool_call_end|> more', [A]),
+        ("kimi", f'<|tool_call_begin|>functions.a:b:3{K}{{}}', [("a:b", {})]),
+        ("kimi", f'<|tool_call_begin|>functions.functions.f{K}{{}}', [("functions.f", {})]),
+        ("harmony", 'to=functions.a.b-c json<|message|>{"a": 1}<|end|>{"a": 2}', [("a.b-c", {"a": 1})]),
+        ("harmony", 'to=functions.add<|message|>{"a": 1} more<|call|> to=functions.sub<|message|>{"b": [2, null]}',
+         [A, B]),
+        ("deepseek", f'{D} add \n```json\n{{"a": 1}}\n```<｜tool▁call▁end｜>', [A]),
+        ("deepseek", '<｜tool▁call▁begin｜> add <｜tool▁sep｜> {"a": 1} more', [A]),
+        ("functionary", '<function=add>{"a": 1} more</function>', [A]),
+        ("functionary", '<function= add >{"a": 1}', [A]),
+        ("apertus", '<|tools_prefix|>[{"add": {"a": 1}}, {"sub": {"b": [2, null]}}]', [A, B]),
+        ("apertus", '<|tools_prefix|>[{"name": "add", "arguments": {"a": 1}}]', [A]),
+        ("granite", f"<|tool_call|>[{ONE}]", [A]), ("calls", f"<tool_calls>[{ONE}, {TWO}]</tool_calls>", [A, B]),
+        ("toolcall", f"<TOOLCALL>[{ONE}]</TOOLCALL>", [A]),
+        ("functiongemma", "<start_function_call>call:add{a:1}<end_function_call>", [A]),
+        ("functiongemma", "<start_function_call>call:say{t:<escape>{a:1}<escape>, a:'2'}",
+         [("say", {"t": "{a:1}", "a": 2})]),
+        ("gemma", "<|tool_call>add{a:1}<tool_call|>", [A]), ("gemma", "<|tool_call> call: add {a:1}", [A]),
+        ("python", "<|tool_call_start|>[add(a='1')]<|tool_call_end|>[sub(b=1)]", [A]),
+        ("python", "<|tool_call_start|>add(a=1)<|tool_call_end|>", [A]),
+        ("bare_python", " [ add ( a = 1 ) , sub(b=[2,None]) ] ", [A, B]),
+        ("bare_python", "[add(a=1)] is what I call", [A]),
+        ("bare_python", "[7add(a=1)]", []), ("bare_python", "[a.b-c()]", [("a.b-c", {})]),
+        ("functions", "<function=add>\n<parameter=a>1</parameter></function><parameter=a>2</parameter>", [A]),
+        ("functions", "<function=say><parameter=t>\n\na\n\n</parameter>", [("say", {"t": "\na\n"})]),
+        ("functions", "<function=other><parameter=a>1</parameter></function>", [("other", {"a": "1"})]),
+        ("glm",
+         "<tool_call>say<arg_key>t</arg_key><arg_value>1</arg_value>\n<arg_key>a</arg_key>\n<arg_value>2</arg_value>",
+         [("say", {"t": "1", "a": 2})]),
+        ("dsml", ('<｜DSML｜invoke name="say"><｜DSML｜parameter name="n" type="number">1</｜DSML｜parameter>'
+         '<｜DSML｜parameter name="t" type="string">1</｜DSML｜parameter>'
+         '<｜DSML｜parameter name="a" string="true">1</｜DSML｜parameter>'
+         '<｜DSML｜parameter name="u">1</｜DSML｜parameter></｜DSML｜invoke>'),
+         [("say", {"n": 1, "t": "1", "a": "1", "u": "1"})]),
+        ("invoke", '<invoke name="add"><parameter name="a">1</parameter></invoke><invoke name="now"></invoke>',
+         [A, ("now", {})]),
+        ("lines", '@add  {"a": 1} ', [A]), ("lines", "@now ", [("now", {})]), ("lines", " @add {}", []),
+    ],
+)  # fmt: skip
+def test_calls_are_read_in_further_spellings(form: str, text: str, calls: list[Any]) -> None:
+    reply = read(form, text)
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == calls
+    assert not reply.broken
+
+
+LONG = "x" * 100
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "problem"),
+    [
+        ("tagged", f'<tool_call>{{"name": "{LONG}", "arguments": 1}}</tool_call>',
+         f"the arguments of {LONG[:64]} are not a JSON object"),
+        ("functions", f"<function=add>{LONG}<parameter=a>1</parameter></function>",
+         f"the call has '{LONG[:40]}' where <parameter= must be"),
+        ("functions", f"<function=add><parameter={LONG}>1</function>",
+         f"the parameter '{LONG[:64]}' is not closed with </parameter>"),
+        ("glm", "<tool_call>add<arg_key>a<arg_value>1</arg_value>", ("the parameter 'a<arg_value>1</arg_value>' is not "
+         "closed with </arg_value>")),
+        ("gemma", f"<|tool_call>call:add{{a {LONG}}}", "the call has '}' where ':' must be"),
+        ("gemma", "<|tool_call>call:add{a:}", "the call has no value at '}'"),
+        ("gemma", f"<|tool_call>call:add{{:{LONG}}}", f"the call has no name at ':{LONG[:19]}'"),
+        ("python", f"<|tool_call_start|>[add[{LONG}]]", f"the call has '[{LONG[:19]}' where '(' must be"),
+        ("harmony", "to=functions.add json", "the call has no <|message|> behind its name"),
+        ("harmony", "to=functions.<|message|>{}", "the call has no <|message|> behind its name"),
+    ],
+)  # fmt: skip
+def test_a_broken_call_says_what_is_wrong_where(form: str, text: str, problem: str) -> None:
+    (broken,) = read(form, text).broken
+    assert broken.problem == problem
+
+
+def test_of_several_calls_a_broken_one_takes_the_rest_of_its_list_along() -> None:
+    reply = read("python", "<|tool_call_start|>[add(a=1), sub(b=, now()]<|tool_call_end|>")
+    assert [call.name for call in reply.tool_calls] == ["add"]
+    assert [broken.text for broken in reply.broken] == ["sub(b=, now()]"]
+    reply = read("tagged", f"<tool_call>[{ONE}, {{oops, {TWO}]</tool_call>")
+    assert [call.name for call in reply.tool_calls] == ["add"]
+    assert [broken.text for broken in reply.broken] == [f"{{oops, {TWO}]"]
+
+
+def test_a_reply_tells_whether_it_was_cut() -> None:
+    for cut in (True, False):
+        assert read_reply(f"<tool_call>{ONE}", BY_NAME["tagged"], 12345, cut=cut).cut is cut
+    assert read_reply("hi", BY_NAME["tagged"], 0).cut is False
+    assert read_reply("@f", BY_NAME["lines"], 12).tool_calls[0].id == "t0012n000"
+
+
+PROBE = ToolCall("c1", "probe", {"text": "one two", "number": 7})
+OTHERS = [ToolCall("c1", "say", {"text": "a", "number": 2}), ToolCall("c2", "say", {"text": "b", "number": 3})]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ('<do>{"name": "probe", "arguments": {"text": "one two", "number": 7}}</do>',
+         ('<do>{"name": "say", "arguments": {"text": "a", "number": 2}}</do>\n'
+         '<do>{"name": "say", "arguments": {"text": "b", "number": 3}}</do>')),
+        ('I do. [DO][{"name": "probe", "arguments": {"text": "one two", "number": 7}}]',
+         ('[DO][{"name": "say", "arguments": {"text": "a", "number": 2}}, '
+         '{"name": "say", "arguments": {"text": "b", "number": 3}}]')),
+        ('<do>{"probe": {"text": "one two", "number": 7}}</do>',
+         '<do>{"say": {"text": "a", "number": 2}}</do><do>{"say": {"text": "b", "number": 3}}</do>'),
+        ('[RUN]probe[WITH]{"text": "one two", "number": 7}[END]',
+         '[RUN]say[WITH]{"text": "a", "number": 2}[END][RUN]say[WITH]{"text": "b", "number": 3}[END]'),
+        ("<run probe><with text>one two</with><with number>7</with></run>",
+         ("<run say><with text>a</with><with number>2</with></run>"
+         "<run say><with text>b</with><with number>3</with></run>")),
+        ("<run>probe\n<key>text</key>\n<value>\none two\n</value>\n<key>number</key>\n<value>\n7\n</value>\n</run>",
+         ("<run>say\n<key>text</key>\n<value>\na\n</value>\n<key>number</key>\n<value>\n2\n</value>\n</run>"
+         "<run>say\n<key>text</key>\n<value>\nb\n</value>\n<key>number</key>\n<value>\n3\n</value>\n</run>")),
+    ],
+)  # fmt: skip
+def test_the_format_of_one_call_is_worked_out_and_reads_others(one: str, two: str) -> None:
+    properties = {"text": {"type": "string"}, "number": {"type": "integer"}}
+    tools = [{"function": {"name": name, "parameters": {"properties": properties}}} for name in ("probe", "say")]
+
+    def calls(form: CallFormat, text: str) -> list[tuple[str, Any]]:
+        reply = read_reply(text, form, 0, tools=tools)
+        return [] if reply.broken else [(call.name, call.arguments) for call in reply.tool_calls]
+
+    forms = [form for form in derived_formats(one, PROBE) if calls(form, one) == [(PROBE.name, PROBE.arguments)]]
+    wanted = [(call.name, call.arguments) for call in OTHERS]
+    assert calls(forms[0], two) == wanted, "the likeliest comes first"
+    assert calls(forms[0], forms[0].write(OTHERS)) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "one two 7", "probe", "{", '{"name": "other"}', "probe text one two number"])
+def test_where_no_call_stands_no_format_is_worked_out(text: str) -> None:
+    assert list(derived_formats(text, PROBE)) == []

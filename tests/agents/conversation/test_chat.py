@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,12 @@ from groupwise.agents.conversation.chat import ChatSession
 from groupwise.agents.conversation.chat_format import NotPlainText
 from groupwise.agents.conversation.compression import ContextFull
 from groupwise.agents.settings import AgentConfig
-from groupwise.errors import ConfigError
+from groupwise.agents.tools.toolbox import Toolbox
+from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel, load_model
+
+from .test_multiturn_agent import ANSWER, CALL, GREEDY, Orders, taught
 
 Talk = Callable[..., ChatSession]
 ENDLESS = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@14 goes on and on after "hi"
@@ -22,6 +27,11 @@ ENDLESS = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@14 goes on and on
 @pytest.fixture(scope="module")
 def language() -> LanguageModel:
     return load_model("tiny@14")
+
+
+@pytest.fixture(scope="module")
+def caller() -> LanguageModel:
+    return taught(CALL, ANSWER)
 
 
 @pytest.fixture
@@ -182,3 +192,52 @@ def test_a_model_that_cannot_converse_says_so(language: LanguageModel) -> None:
         pytest.raises(ConfigError, match="rejects the roles user: System role not supported"),
     ):
         say(conversation, "hi")
+
+
+def test_a_conversation_is_kept_in_a_file_and_goes_on_under_its_name(language: LanguageModel, tmp_path: Path) -> None:
+    config = AgentConfig(max_new_tokens=6)
+
+    def open_file(name: str | None, seed: int) -> ChatSession:
+        return ChatSession(language, config, seed, store=tmp_path / "talks.db", conversation_id=name)
+
+    with open_file("mine", 3) as first:
+        assert (first.context.conversation_id, first.context.seed, first.context.user_id) == ("mine", 3, "me")
+        answers = [say(first, "hi"), say(first, "more")]
+    with open_file("mine", 9) as again, open_file(None, 3) as other:
+        assert [message["content"] for message in again.messages] == ["hi", answers[0], "more", answers[1]]
+        assert (again.context.seed, again.answers) == (3, []), "the seed it began with, and no answer of its own yet"
+        assert other.messages == []
+        assert other.context.conversation_id != "mine"
+        say(again, "and?")
+        assert (len(again.messages), len(again.answers)) == (6, 1)
+        again.reset()
+        assert (again.messages, again.answers) == ([], [])
+        assert again.context.conversation_id != "mine"
+
+
+def test_calls_and_results_are_events_but_no_text(caller: LanguageModel) -> None:
+    orders = Orders()
+    config = AgentConfig(**GREEDY)
+    with ChatSession(caller, config, toolbox=Toolbox([orders.look]), max_rounds=2, strategy="sales") as conversation:
+        assert conversation.agent.max_rounds == 2
+        assert conversation.context.strategy == "sales"
+    with ChatSession(caller, config, toolbox=Toolbox([orders.look])) as conversation:
+        assert (conversation.agent.max_rounds, conversation.context.strategy) == (8, None)
+        events = list(conversation.events("where is 7?"))
+        kinds = [type(event).__name__ for event in events if not isinstance(event, str)]
+        assert kinds == ["Reply", "ToolResult"]
+        assert "".join(event for event in events if isinstance(event, str)) == ANSWER
+        assert orders.asked == [7]
+        assert conversation.answers[-1].text == ANSWER
+        conversation.reset()
+        assert say(conversation, "where is 7?") == ANSWER
+
+
+def test_a_session_that_cannot_begin_leaves_nothing_open(language: LanguageModel) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(ContractError, match="must be 1 to 200 printable characters"):
+        ChatSession(language, AgentConfig(max_new_tokens=6), conversation_id="a\nb")
+    left = [
+        thread for thread in set(threading.enumerate()) - before if "engine" in thread.name or "chat" in thread.name
+    ]
+    assert left == []

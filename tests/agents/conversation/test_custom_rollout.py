@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from groupwise.agents.environments.contract import Reply, ToolCall
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
-from groupwise.language.tiny import tiny_model
+from groupwise.language.tiny import character_tokenizer, tiny_model
 from groupwise.training.estimators import scored_attempts
 from groupwise.types import End, Group, Score, ScoredGroup, Task, Trajectory
 
@@ -44,9 +45,9 @@ def parts() -> Any:
         yield model, tokenizer, engine
 
 
-def attempts(parts: Any, rollout: Any, size: int = 4, **limits: Any) -> list[Trajectory]:
+def attempts(parts: Any, rollout: Any, size: int = 4, temperature: float = 1.0, **limits: Any) -> list[Trajectory]:
     _, tokenizer, engine = parts
-    params = SamplingParams(max_new_tokens=8)
+    params = SamplingParams(max_new_tokens=8, temperature=temperature)
     own = CustomRollouts(
         engine, Frame(tokenizer), rollout, params, group_size=size, seed=0, limits=ConversationLimits(**limits)
     )
@@ -368,3 +369,201 @@ def test_segments_become_rows_of_their_own() -> None:
     assert rows.pick is not None
     advantages = torch.tensor([[10.0, 20, 30, 40, 50], [60, 70, 0, 0, 0]])
     assert rows.pick(advantages).tolist() == [[10, 20, 0], [30, 40, 50], [60, 70, 0]]
+
+
+def asked(content: str) -> dict[str, str]:
+    return {"role": "user", "content": content}
+
+
+@pytest.fixture
+def submitted(parts: Any) -> Any:
+    """What the engine is asked for: (ids, params, seed, session)."""
+    seen: list[Any] = []
+    submit = parts[2].submit
+
+    def recording(ids: Any, *rest: Any) -> Any:
+        seen.append((list(ids), *rest))
+        return submit(ids, *rest)
+
+    parts[2].submit = recording
+    yield seen
+    del parts[2].submit
+
+
+def test_a_call_that_does_not_fit_ends_the_attempt_and_what_was_said_before_counts(parts: Any) -> None:
+    """The frame of a question takes three tokens, and the context 2,048."""
+
+    def floods_after(length: int) -> Any:
+        async def rollout(client: Any, task: Any) -> float:
+            await client.create(messages=[asked("hi")])
+            await client.create(messages=[asked("x" * (length - 3))])
+            return 1.0
+
+        return rollout
+
+    (last,), (full,) = (attempts(parts, floods_after(length), size=1) for length in (2047, 2048))
+    assert (last.end, last.meta["segments"], last.rewards.sum()) == (End.FINISHED, 2, 1.0)
+    assert (full.end, full.error, full.meta["segments"], full.rewards.sum()) == (End.TRUNCATED, None, 1, 0.0)
+    assert full.meta["prompt"] == "hi"
+
+
+def test_a_call_may_ask_for_fewer_tokens_than_the_run_allows_but_not_for_more(parts: Any, submitted: Any) -> None:
+    async def rollout(client: Any, task: Any) -> float:
+        for most in (2, 8, 100, None):
+            await client.create(messages=[asked("hi")], max_tokens=most)
+        return 1.0
+
+    attempts(parts, rollout, size=1)
+    assert [params.max_new_tokens for _, params, *_ in submitted] == [2, 8, 8, 8]
+
+
+def test_the_model_is_called_as_often_as_the_limit_says(parts: Any) -> None:
+    def calls(count: int) -> Any:
+        async def rollout(client: Any, task: Any) -> float:
+            for _ in range(count):
+                await client.create(messages=[asked("hi")])
+            return 1.0
+
+        return rollout
+
+    (within,), (beyond,) = (attempts(parts, calls(count), size=1, turns=3) for count in (3, 4))
+    assert (within.end, within.meta["turns"], within.rewards.sum()) == (End.FINISHED, 3, 1.0)
+    assert (beyond.end, beyond.meta["turns"], beyond.rewards.sum()) == (End.TURN_LIMIT, 3, 0.0)
+
+
+def test_segments_have_sessions_of_their_own_and_every_call_another_seed(parts: Any, submitted: Any) -> None:
+    attempts(parts, forgetful, size=2)
+    sessions = [session for *_, session in submitted]
+    assert len(submitted) == len({seed for _, _, seed, _ in submitted}) == 10
+    assert set(sessions) == {("own/0", member, segment) for member in range(2) for segment in range(4)}
+    assert sessions.count(("own/0", 1, 0)) == 2, "the one that goes on stays in its session"
+
+
+def test_of_several_segments_the_one_that_knows_most_goes_on(parts: Any) -> None:
+    """Two greedy calls at once get the same answer, so both segments fit until one of them has gone on."""
+
+    async def rollout(client: Any, task: Any) -> float:
+        first, _ = await asyncio.gather(*(client.create(messages=[asked("hi")]) for _ in range(2)))
+        messages = [asked("hi"), first.choices[0].message]
+        for question in "ab":
+            answer = await client.create(messages=[*messages, asked(question)])
+            messages += [asked(question), answer.choices[0].message]
+        return 1.0
+
+    (member,) = attempts(parts, rollout, size=1, temperature=0.0)
+    assert member.meta["segments"] == 2
+    starts = np.flatnonzero(member.mask & ~np.append(False, member.mask[:-1]))
+    assert member.obs[starts].tolist() == [0, 0, 0, 1]
+
+
+def test_other_options_open_another_segment_and_tools_in_another_order_do_not(parts: Any, submitted: Any) -> None:
+    def tool(**more: Any) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": "f", "parameters": {"properties": {}}, **more}}
+
+    async def rollout(client: Any, task: Any) -> float:
+        first = await client.create(messages=[asked("hi")], tools=[tool(description="d")])
+        talk = [asked("hi"), first.choices[0].message, asked("so?")]
+        same = [dict(reversed(list(tool(description="d").items())))]
+        await client.create(messages=talk, tools=same)
+        again = [*talk[:2], asked("no?")]
+        await client.create(messages=again, tools=same, extra_body={"chat_template_kwargs": {"mood": "glad"}})
+        await client.create(messages=again, tools=[tool(description="e")])
+        return 1.0
+
+    (member,) = attempts(parts, rollout, size=1)
+    assert [session[2] for *_, session in submitted] == [0, 0, 1, 2]
+    assert member.meta["segments"] == 3
+
+
+def test_a_segment_that_was_never_answered_is_left_out(parts: Any) -> None:
+    async def rollout(client: Any, task: Any) -> float:
+        with pytest.raises(ConfigError):
+            await client.create(messages=[asked("hi")], max_tokens=-1)
+        await client.create(messages=[asked("hi there")])
+        return 2.0
+
+    (member,) = attempts(parts, rollout, size=1)
+    assert (member.end, member.meta["segments"], member.meta["turns"]) == (End.FINISHED, 1, 2)
+    assert set(member.obs.tolist()) == {1}
+    assert member.meta["prompt"] == "hi there"
+    assert "".join(member.meta["tokens"]).startswith("<|user|>hi there<|end|><|assistant|>")
+    assert member.rewards[np.flatnonzero(member.mask)[-1]] == 2.0
+
+
+def test_special_tokens_are_text_in_what_a_model_said_and_refused_in_a_question(parts: Any) -> None:
+    async def rewrites(client: Any, task: Any) -> float:
+        said = {"role": "assistant", "content": "a<|end|>b"}
+        await client.create(messages=[asked("hi"), said, asked("so?")])
+        return 1.0
+
+    async def shouts(client: Any, task: Any) -> float:
+        await client.create(messages=[asked("a<|end|>b")])
+        return 1.0
+
+    (member,) = attempts(parts, rewrites, size=1)
+    assert "".join(member.meta["tokens"]).startswith("<|user|>hi<|end|><|assistant|>a< |end|>b<|end|><|user|>so?")
+    (refused,) = attempts(parts, shouts, size=1)
+    assert refused.error is not None
+    assert (refused.error.where, refused.error.code) == ("rollout", "not_plain_text")
+
+
+def test_time_stands_still_while_the_model_answers(parts: Any) -> None:
+    seen: list[float | None] = []
+
+    async def rollout(client: Any, task: Any) -> float:
+        clock = client._who.clock
+        submit = parts[2].submit
+
+        def recording(*given: Any) -> Any:
+            seen.append(clock.when())
+            return submit(*given)
+
+        parts[2].submit = recording
+        began = clock.when()
+        try:
+            await client.create(messages=[asked("hi")])
+        finally:
+            del parts[2].submit
+        now = asyncio.get_running_loop().time()
+        seen.extend((clock.when() - began, clock.when() - now))
+        return 1.0
+
+    attempts(parts, rollout, size=1, seconds=50.0)
+    paused, later, left = seen
+    assert paused is None
+    assert later is not None
+    assert left is not None
+    assert later > 0
+    assert 40 < left <= 50
+    seen.clear()
+
+
+def test_a_failure_is_the_rollouts_and_says_how_long_it_may_take(parts: Any) -> None:
+    (raised,), (late,) = (attempts(parts, rollout, size=1, seconds=0.5) for rollout in (raises, hangs))
+    assert raised.error is not None
+    assert late.error is not None
+    assert (raised.error.where, raised.error.message) == ("rollout", "the rollout raised KeyError: 'order'")
+    assert late.error.message == "the rollout took longer than 0.5 s between two calls to the model"
+    assert (late.error.where, late.error.hint) == ("rollout", "Raise rollout.turn_timeout.")
+    assert raised.rewards.sum() == late.rewards.sum() == 0
+
+
+def test_what_follows_a_turn_is_rendered_after_all_that_was_said_before(parts: Any) -> None:
+    """A template that counts messages shows which of them it was given."""
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ loop.index0 }}:{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+
+    async def talks(client: Any, task: Any) -> float:
+        messages: list[Any] = [asked("a"), asked("b")]
+        for _ in range(3):
+            answer = await client.create(messages=messages)
+            messages += [answer.choices[0].message, asked("c"), asked("d")]
+        return 1.0
+
+    (member,) = attempts((None, tokenizer, parts[2]), talks, size=1)
+    text = tokenizer.decode(member.actions)
+    assert member.meta["segments"] == 1
+    assert re.findall(r"<\|user\|>(\d+):", text) == ["0", "1", "3", "4", "6", "7"]

@@ -5,10 +5,12 @@ The templates are short ones of our own with the marks and the habits of a famil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +18,11 @@ from tokenizers import AddedToken
 
 from groupwise.agents.conversation.call_formats import read_reply
 from groupwise.agents.conversation.chat_format import Frame, NotPlainText
-from groupwise.errors import ConfigError
-from groupwise.language.tiny import character_tokenizer
+from groupwise.agents.conversation.chat_template import ChatTemplate, special_tokens, template_of
+from groupwise.agents.environments.contract import ToolCall
+from groupwise.errors import ConfigError, ContractError
+from groupwise.language.engine import Sampled
+from groupwise.language.tiny import character_tokenizer, piece_tokenizer
 from groupwise.types import Message
 
 CHATML = """
@@ -367,3 +372,277 @@ def test_a_megabyte_from_a_tool_and_an_empty_message_are_framed() -> None:
     assert (len(long) > 55_000, long.count("<|im_end|>")) == (True, 1)
     empty = frame.tokenizer.decode(frame.following([{"role": "user", "content": None}], ended=True))
     assert empty == "\n<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
+
+
+def sampled(text: str, end: Any = "stop") -> Sampled:
+    ids = FRAMES["tiny"].tokenizer.encode(text, add_special_tokens=False)
+    return Sampled(np.array(ids, np.int64), np.zeros(len(ids), np.float32), np.zeros(len(ids), np.int64), 0, end)
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "content", "ended", "cut"),
+    [
+        ("hi<|end|>", "stop", "hi", True, False),
+        ("hi", "stop", "hi", False, False),  # ended by a stop string
+        ("hi", "length", "hi", False, True),
+        ("hi", "context", "hi", False, True),
+        ("hi", "cancelled", "hi", False, True),
+        ("hi<|end|>", "length", "hi<|end|>", False, True),
+        ("<|end|>", "stop", "", True, False),
+        ("", "stop", "", False, False),
+        ("a<|end|>b<|end|>", "stop", "a<|end|>b", True, False),
+    ],
+)
+def test_a_turn_has_ended_with_a_special_token_of_its_own_or_was_cut(
+    text: str, end: Any, content: str, ended: bool, cut: bool
+) -> None:
+    frame = FRAMES["tiny"]
+    assert frame.ended(sampled(text, end)) is ended
+    reply = frame.reply(sampled(text, end), 3)
+    assert (reply.content, reply.cut, reply.tool_calls) == (content, cut, ())
+
+
+def test_a_reply_is_read_with_its_turn_its_tools_and_the_thought_that_the_prompt_opened() -> None:
+    frame = FRAMES["tiny"]
+    reply = frame.reply(sampled('a thought</think>so\n@find {"x": 1}<|end|>'), 12, sampled("<think>").ids.tolist())
+    assert (reply.reasoning, reply.content) == ("a thought", 'so\n@find {"x": 1}')
+    assert [(call.id, call.name, call.arguments) for call in reply.tool_calls] == [("t0012n000", "find", {"x": 1})]
+    tools = [{"function": {"name": "f", "parameters": {"properties": {"x": {"type": "integer"}}}}}]
+    typed = Frame(character_tokenizer(), tool_format="functions")
+    said = sampled("<function=f><parameter=x>7</parameter></function>")
+    assert [typed.reply(said, 0, (), given).tool_calls[0].arguments for given in (tools, ())] == [{"x": 7}, {"x": "7"}]
+
+
+@pytest.mark.parametrize(
+    ("message", "plain"),
+    [
+        ({"role": "user", "content": None}, {"role": "user", "content": ""}),
+        ({"role": "system"}, {"role": "system", "content": ""}),
+        ({"role": "user", "content": "a\ud800b", "name": "x"}, {"role": "user", "content": "a?b", "name": "x"}),
+        (
+            {"role": "tool", "content": "a<|end|>"},
+            {"role": "tool", "content": "a< |end|>", "tool_call_id": "t0000n000"},
+        ),
+        (
+            {"role": "tool", "content": "7", "tool_call_id": "c9", "name": "<pad>"},
+            {"role": "tool", "content": "7", "tool_call_id": "c9", "name": "< pad>"},
+        ),
+        ({"role": "assistant", "content": "@f"}, {"role": "assistant", "content": "@f"}),
+    ],
+)
+def test_a_message_becomes_plain_text_with_all_else_that_it_says(message: Message, plain: Message) -> None:
+    assert FRAMES["tiny"].plain(message) == plain
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"content": "a"}, "a message has the role None; roles are system, user, assistant, tool"),
+        ({"role": "narrator", "content": "a"}, "has the role 'narrator'"),
+        ({"role": "user", "content": ["a"]}, "a message of user has content of type list, not text"),
+        ({"role": "tool", "content": 7}, "a message of tool has content of type int, not text"),
+        *(
+            ({"role": "assistant", "content": "a", key: "b<|end|>"}, "contains '<|end|>', which is a special token")
+            for key in ("reasoning_content", "thinking", "reasoning")
+        ),
+    ],
+)
+def test_a_message_that_cannot_be_framed_is_refused(message: Message, words: str) -> None:
+    with pytest.raises(ContractError, match=re.escape(words)):
+        FRAMES["tiny"].plain(message)
+
+
+MOODY = "{% for m in messages %}<|{{ m.role }}|>{{ mood }}{{ size }}{{ m.content }}<|end|>{% endfor %}"
+
+
+def test_options_are_laid_over_those_of_the_frame_and_leave_it_as_it_was() -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = MOODY
+    frame = Frame(tokenizer, options={"mood": "glad", "size": 1})
+    assert frame.with_options({}) is frame
+    changed = frame.with_options({"mood": "sad"})
+    asked = [{"role": "user", "content": "?"}]
+    assert [tokenizer.decode(each.opening(asked)) for each in (frame, changed)] == [
+        "<|user|>glad1?<|end|>", "<|user|>sad1?<|end|>",
+    ]  # fmt: skip
+    assert (dict(frame.options), dict(changed.options)) == ({"mood": "glad", "size": 1}, {"mood": "sad", "size": 1})
+    tokenizer.chat_template = "{{ raise_exception('no mood') }}"
+    with pytest.raises(ConfigError, match=r"rejects the roles user with \{'mood': 'glad', 'size': 1\}: ") as refused:
+        frame.opening(asked)
+    assert refused.value.hint.startswith("Check chat_template_kwargs. ")
+
+
+def test_what_was_found_out_about_a_template_is_kept_for_the_same_one_only() -> None:
+    tokenizer, other = character_tokenizer(), character_tokenizer()
+    known = template_of(tokenizer, {"a": 1, "b": 2})
+    assert template_of(tokenizer, {"b": 2, "a": 1}) is known
+    assert template_of(tokenizer) is template_of(tokenizer, {})
+    others = [template_of(tokenizer), template_of(tokenizer, {"a": 1}), template_of(tokenizer, {"a": 1, "b": 3}),
+              template_of(tokenizer, {"a": 1, "b": 2}, "glm"), template_of(other, {"a": 1, "b": 2})]  # fmt: skip
+    assert known not in others
+    assert (others[3].tool_format, others[2].options) == ("glm", {"a": 1, "b": 3})
+    tokenizer.chat_template = MOODY
+    changed = template_of(tokenizer, {"a": 1, "b": 2})
+    assert changed is not known
+    assert changed.end == "<|end|>"
+
+
+def test_special_tokens_are_found_with_their_places_the_longest_of_several() -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.add_tokens([AddedToken("<|e", special=True), AddedToken("plain", special=False)])
+    assert "<|e" in special_tokens(tokenizer)
+    assert "plain" not in special_tokens(tokenizer)
+    template = ChatTemplate(tokenizer)
+    text = "a<|end|><|e<|end|>plain<|user|>"
+    assert template._specials(text) == [(1, "<|end|>"), (8, "<|e"), (11, "<|end|>"), (23, "<|user|>")]
+    firsts = {"<|user|>a": "<|user|>", "a<|user|>": "", "<|assistant|>a": "", "<|end|><|user|>": "<|end|>", "": ""}
+    assert {text: template.first_special(text) for text in firsts} == firsts
+
+
+def test_the_tokens_behind_a_place_are_those_of_the_whole_text() -> None:
+    template = ChatTemplate(piece_tokenizer(["ab", "abc", "d"]))
+
+    def pieces(text: str, place: int) -> list[str]:
+        return list(template.tokenizer.convert_ids_to_tokens(template.ids_behind(text, place)))
+
+    assert pieces("ab d abc", 3) == ["d", "abc"]
+    assert pieces("abc", 2) == ["c"], "where the place is inside a token, the rest is encoded by itself"
+    assert pieces("ab", 0) == ["ab"]
+    assert pieces("ab", 2) == []
+
+
+# Shows tools and results, but leaves the writing of calls to the model.
+SILENT = (
+    "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}<|{{ m.role }}|>"
+    "{{ 'BEFORE' if m.role == 'tool' }}{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "tokens", "form"),
+    [
+        (SILENT, ["<tool_call>"], "tagged"),
+        (SILENT.replace("BEFORE", "<|tool_response>"), [], "gemma"),
+        # What the model has a token for counts more than what stands around results.
+        (SILENT.replace("BEFORE", "<tool_response>"), ["[TOOL_CALLS]"], "list"),
+        # <|end|> is a mark of gpt-oss too, but here it ends every turn.
+        (SILENT, [], None),
+        (SILENT.replace("{{ t.function.name }}", ""), ["<tool_call>"], None),
+        (SILENT.replace("{{ m.content }}", "{{ m.content if m.role != 'tool' }}"), ["<tool_call>"], None),
+        (SILENT.replace("{{ m.content }}", "{{ m.content if m.role != 'assistant' }}"), ["<tool_call>"], None),
+    ],
+    ids=["token", "mark", "token before mark", "neither", "no tools", "no results", "no turns"],
+)
+def test_a_template_that_writes_no_calls_is_known_by_its_tokens_and_marks(
+    template: str, tokens: list[str], form: str | None
+) -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.add_tokens(tokens)
+    tokenizer.chat_template = template
+    frame = Frame(tokenizer)
+    assert (frame.form.name if frame.form else None) == form
+    if form is not None:
+        calls = [{"id": "c1", "type": "function", "function": {"name": "find", "arguments": {"x": 1}}}]
+        said = [{"role": "assistant", "content": "", "tool_calls": calls}]
+        ids, own = frame.demonstration([{"role": "user", "content": "a"}], said, [TOOL])
+        written = tokenizer.decode([token for token, mine in zip(ids, own, strict=True) if mine])
+        assert written == frame.call_format().write([ToolCall("c1", "find", {"x": 1})]) + "<|end|>"
+
+
+def test_only_a_mark_that_ends_turns_is_not_repeated() -> None:
+    """A newline that the model wrote last is its own, although what follows begins with one too."""
+    frame = Frame(Family(OPEN, (), "").tokenizer())
+    next_question = [{"role": "user", "content": "b"}]
+    spoken = frame.tokenizer.encode("hi\n", add_special_tokens=False)
+    following = frame.following(next_question, ended=False, after=spoken)
+    assert frame.tokenizer.decode(following) == "\n<|user|>b\n<|assistant|>"
+    closed = Frame(Family(OPEN.replace("+ '\n'", ""), (), "").tokenizer())
+    (mark,) = closed.tokenizer.encode("<|user|>", add_special_tokens=False)
+    assert mark in closed.end_ids
+    for after, text in (
+        (spoken, "<|user|>b<|assistant|>"),
+        ([*spoken, mark], "b<|assistant|>"),
+        ([], "<|user|>b<|assistant|>"),
+    ):
+        assert closed.tokenizer.decode(closed.following(next_question, ended=True, after=after)) == text
+
+
+TURN = "{% for m in messages %}<|{{ m.role }}|>WORDS<|end|>{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}"
+
+
+@pytest.mark.parametrize("given", ["reasoning_content", "thinking", "reasoning"])
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("{{ m.thinking or '' }}{{ m.content }}", "so42"),
+        ("{{ m.reasoning or '' }}{{ m.content }}", "so42"),
+        ("{{ m.reasoning_content or '' }}{{ m.content }}", "so42"),
+        ("{{ m.content }}", "42"),
+    ],
+)
+def test_a_thought_is_shown_where_the_template_reads_it(given: str, words: str, shown: str) -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = TURN.replace("WORDS", words)
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "42", given: "so"}]
+    text = tokenizer.decode(Frame(tokenizer).opening([*talk, {"role": "user", "content": "b"}]))
+    assert text == f"<|user|>a<|end|><|assistant|>{shown}<|end|><|user|>b<|end|><|assistant|>"
+
+
+def test_a_template_for_pictures_gets_text_in_parts() -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = TURN.replace("WORDS", "{% for part in m.content %}{{ part.text }}{% endfor %}")
+    frame = Frame(tokenizer)
+    asked = {"role": "user", "content": "hi"}
+    assert tokenizer.decode(frame.opening([asked])) == "<|user|>hi<|end|><|assistant|>"
+    assert tokenizer.decode(frame.following([asked], ended=True)) == "<|user|>hi<|end|><|assistant|>"
+    tokenizer.chat_template = TURN.replace("WORDS", "{{ m.content }}")
+    assert tokenizer.decode(Frame(tokenizer).opening([asked])) == "<|user|>hi<|end|><|assistant|>"
+
+
+# Opens a thought before every turn, writes none for a turn without one, and forgets those of earlier turns.
+FORGETFUL = (
+    "{% for m in messages %}<|{{ m.role }}|>"
+    "{{ '<think>' + m.reasoning_content + '</think>' if m.reasoning_content and loop.last }}{{ m.content }}<|end|>"
+    "{% endfor %}{{ '<|assistant|><think>' if add_generation_prompt }}"
+)
+
+
+def test_demonstrated_turns_stay_as_they_were_sampled_and_open_no_thought_that_they_do_not_have() -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = FORGETFUL
+    talk = [
+        {"role": "assistant", "content": "1", "reasoning_content": "so"}, {"role": "user", "content": "b"},
+        {"role": "assistant", "content": "2"}, {"role": "user", "content": "c"},
+        {"role": "assistant", "content": "3", "reasoning_content": "hm"},
+    ]  # fmt: skip
+    ids, own = Frame(tokenizer).demonstration([{"role": "user", "content": "a"}], talk)
+    assert tokenizer.decode(ids) == (
+        "<|user|>a<|end|><|assistant|><think>so</think>1<|end|><|user|>b<|end|><|assistant|>2<|end|>"
+        "<|user|>c<|end|><|assistant|><think>hm</think>3<|end|>"
+    )
+    mine = tokenizer.decode([token for token, spoken in zip(ids, own, strict=True) if spoken])
+    assert mine == "so</think>1<|end|>2<|end|>hm</think>3<|end|>"
+
+
+@pytest.mark.parametrize(
+    ("closing", "end"),
+    [
+        ("<|end|>", "<|end|>"), ("<|end|>\n", "<|end|>"), ("<|sep|>", "<|sep|>"), ("<|sep|> \n", "<|sep|>"),
+        # The token that ends all text comes before any other, wherever it stands.
+        ("<|sep|><|end|>", "<|end|>"), ("<|end|><|sep|>", "<|end|>"), ("<|sep|><|end|><|sep|>", "<|end|>"),
+        ("<|sep|>.", ""), (".", ""), ("", ""),
+        ("<|sep|><|tool|>", "<|tool|>"),
+    ],
+)  # fmt: skip
+def test_a_turn_ends_with_the_last_special_token_behind_its_words(closing: str, end: str) -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.add_tokens([AddedToken("<|sep|>", special=True)])
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ 'CLOSING' if m.role == 'assistant' else '.' }}"
+        "{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}"
+    ).replace("CLOSING", closing)
+    template = ChatTemplate(tokenizer)
+    assert template.end == end
+    # Where a turn has no end, the beginning of the next question ends it.
+    assert tokenizer.convert_ids_to_tokens(template.end_ids) == [end or "<|user|>"]

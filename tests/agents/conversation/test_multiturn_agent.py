@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from groupwise.agents.conversation.call_formats import read_reply
 from groupwise.agents.conversation.chat_format import Frame, NotPlainText
 from groupwise.agents.conversation.compression import ContextFull
 from groupwise.agents.conversation.dialogues import DialogueDatabase
-from groupwise.agents.conversation.multiturn_agent import BadMessage, ConversationOver
+from groupwise.agents.conversation.multiturn_agent import SUM_UP, BadMessage, ConversationOver, as_toolbox
 from groupwise.agents.conversation.store import ConversationBusy, ConversationNotFound, ConversationStore
 from groupwise.agents.conversation.turn import EXAMPLES, GUIDANCE, TemplateShape, is_note, unanswered_calls
 from groupwise.agents.strategies import UnknownStrategy
@@ -419,11 +421,11 @@ GREEDY = {"temperature": 0.0, "max_new_tokens": 40}
 CALL, ANSWER = '@look {"order": 7}', "It is on its way."
 
 
-def taught(*said: str) -> LanguageModel:
-    """A small model that has learned one conversation by heart: every turn of its own follows a result "sent"."""
+def taught(*said: str, results: int = 1) -> LanguageModel:
+    """A small model that has learned one conversation by heart: every turn of its own follows results "sent"."""
     model, tokenizer = tiny_model(seed=1, layers=2, width=64)
     frame = Frame(tokenizer)
-    between = frame.following([{"role": "tool", "content": "sent"}], True)
+    between = frame.following([{"role": "tool", "content": "sent"}] * results, True)
     ids = frame.opening([{"role": "user", "content": "where is 7?"}], Toolbox([Orders().look]).schemas)
     for number, text in enumerate(said):
         ids += [*(between if number else []), *tokenizer.encode(text + "<|end|>", add_special_tokens=False)]
@@ -570,5 +572,302 @@ def test_new_weights_are_used_at_once(talker: Any) -> None:
             assert await agent.generate_response("hi") != before
             agent.use(load_model("tiny@14"))
             assert await agent.generate_response("hi") == before
+
+    run(ask())
+
+
+def asked(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def test_names_and_seeds_at_their_limits_are_taken_and_beyond_them_refused(talker: Any) -> None:
+    most = 2**62 - 1
+
+    async def start() -> None:
+        async with talker() as agent:
+            long = await agent.start_conversation("u" * 200, conversation_id="c" * 200, seed=most)
+            assert (long.user_id, long.conversation_id, long.seed) == ("u" * 200, "c" * 200, most)
+            assert (await agent.start_conversation("ann", seed=-most)).seed == -most
+            assert (await agent.start_conversation("ann", seed=0)).seed == 0
+            own = await agent.start_conversation("ann", conversation_id="mine")
+            assert own.seed == int.from_bytes(hashlib.sha256(b"mine").digest()[:7], "big")
+            for wrong in ("", " ", "c" * 201, "a\tb"):
+                with pytest.raises(ContractError, match="conversation_id is .*: it must be 1 to 200 printable"):
+                    await agent.start_conversation("ann", conversation_id=wrong)
+            with pytest.raises(ContractError, match="between ±4,611,686,018,427,387,904"):
+                await agent.start_conversation("ann", seed=-(2**62))
+
+    run(start())
+
+
+def test_an_agent_refuses_settings_that_make_no_sense(language: LanguageModel) -> None:
+    for wrong in ({"max_rounds": 0}, {"max_conversation_turns": 0}, {"summarise": "short"}):
+        with pytest.raises(ContractError, match="must be at least 1|must be 'extract', 'model' or"):
+            MultiTurnAgent("tiny", language=language, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UnknownStrategy, match="salse"):
+        MultiTurnAgent("tiny", language=language, strategy="salse")
+    agent = MultiTurnAgent("tiny", language=language, max_rounds=1, max_conversation_turns=1)
+    assert (agent.max_rounds, agent.max_conversation_turns, agent.toolbox) == (1, 1, None)
+    box = Toolbox([Orders().look])
+    assert as_toolbox(box) is box
+    assert as_toolbox(()) is None
+    made = as_toolbox(iter([Orders().look]))
+    assert made is not None
+    assert [schema["function"]["name"] for schema in made.schemas] == ["look"]
+
+
+@pytest.mark.parametrize(("wanted", "reserve"), [(12, 12), (512, 512), (513, 512), (2000, 512)])
+def test_room_for_an_answer_is_kept_but_no_more_than_a_quarter_of_the_context(
+    talker: Any, wanted: int, reserve: int
+) -> None:
+    """The frame of a question takes three tokens; the context is 2,048."""
+
+    async def ask() -> None:
+        async with talker(config={"max_new_tokens": wanted}) as agent:
+            context = await agent.start_conversation("ann")
+            most = 2048 - reserve
+            fits = await agent.take(context, "x" * (most - 3), None)
+            ids, compressed = await agent.prompt(fits)
+            assert (len(ids), compressed) == (most, False)
+            more = await agent.take(context, "x" * (most - 2), None)
+            with pytest.raises(ContextFull, match=f"alone needs {most + 1} tokens, but the model's context is 2048"):
+                await agent.prompt(more)
+
+    run(ask())
+
+
+def test_a_message_is_measured_in_bytes(talker: Any) -> None:
+    async def send() -> None:
+        async with talker() as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            for text in ("x" * 2**18, "é" * 2**17):
+                with pytest.raises(ContextFull):
+                    await agent.generate_multiturn_response(name, text)
+            for text, size in (("x" * (2**18 + 1), "262,145"), ("é" * (2**17 + 1), "262,146")):
+                with pytest.raises(BadMessage, match=f"has {size} bytes; the limit is 262,144"):
+                    await agent.generate_multiturn_response(name, text)
+
+    run(send())
+
+
+def test_a_conversation_is_compressed_to_three_fifths_of_the_room_but_the_newest_question_is_never_cut(
+    talker: Any,
+) -> None:
+    """With system prompt and frame, a question takes 13 tokens more than its letters."""
+    room = 2048 - 12
+    part = room * 3 // 5
+
+    async def ask() -> None:
+        async with talker(config={"system_prompt": "be brief"}, max_conversation_turns=None) as agent:
+            context = await agent.start_conversation("ann")
+            said = [m for n in range(30) for m in (asked(f"{n} {'words ' * 10}"), {**asked("ok"), "role": "assistant"})]
+            context = replace(context, messages=(*context.messages, *said))
+            lengths = [100, *(size - 13 - less for size in (part, room) for less in (80, 40, 20, 1, 0)), part]
+            for length in lengths:
+                ids, compressed = await agent.prompt(await agent.take(context, "x" * length, None))
+                assert compressed
+                shown = agent.tokenizer.decode(ids)
+                assert shown.startswith("<|system|>be brief")
+                assert shown.endswith(f"{'x' * length}<|end|><|assistant|>")
+                assert len(ids) <= (part if length + 13 <= part - 80 else room)
+                assert ("left out" in shown or "Summary" in shown) == (length + 13 <= room - 40)
+            # What just fits stays whole.
+            short = replace(context, messages=context.messages[:-6])
+            whole, _ = await agent.prompt(await agent.take(short, "x", None))
+            again, compressed = await agent.prompt(await agent.take(short, "x" * (1 + room - len(whole)), None))
+            assert (len(again), compressed) == (room, False)
+
+    run(ask())
+
+
+def test_a_message_sent_again_while_it_waits_is_taken_once(talker: Any) -> None:
+    async def send() -> None:
+        async with talker(max_conversation_turns=2, strategy="sales") as agent:
+            context = await agent.start_conversation("ann")
+            first = await agent.take(context, "hi", None)
+            assert await agent.take(first, "hi", None) is first
+            second = await agent.take(first, "hello?", None)
+            assert [m["content"] for m in second.messages if m["role"] == "user"] == ["hi", "hello?"]
+            assert await agent.take(second, "hello?", None) is second, "also when no turn is left"
+            with pytest.raises(ConversationOver):
+                await agent.take(second, "hi", None)
+            answered = replace(first, messages=(*first.messages, {**asked("a"), "role": "assistant"}))
+            answered = replace(answered, heard=len(answered.messages))
+            assert (await agent.take(answered, "hi", None)).turns == 2, "an answered question may be asked again"
+
+    run(send())
+
+
+def test_without_a_limit_a_conversation_goes_on(talker: Any) -> None:
+    async def send() -> None:
+        async with talker(max_conversation_turns=None) as agent:
+            context = await agent.start_conversation("ann")
+            for number in range(25):
+                context = await agent.take(context, f"message {number}", None)
+            assert context.turns == 25
+
+    run(send())
+
+
+def test_guidance_is_told_again_only_when_it_has_changed(talker: Any) -> None:
+    async def lead() -> None:
+        async with talker(strategy="educational") as agent:
+            context = await agent.start_conversation("ann")
+            told = []
+            for text in ("hello", "hello there", "I don't understand"):
+                context = await agent.take(context, text, None)
+                told.append(sum(is_note(m, GUIDANCE) for m in context.messages))
+            assert told == [1, 1, 2]
+            assert context.state["mode"] == "simplify"
+            # The strategy named anew is the same one, with the state it had; another one begins anew.
+            named, unnamed = [await agent.take(context, "so", strategy) for strategy in ("educational", None)]
+            assert (named.state, named.messages) == (unnamed.state, unnamed.messages)
+            other = await agent.take(context, "so", "sales")
+            assert await agent.take(replace(context, strategy="sales", state={}), "so", "educational") != named
+            assert (other.strategy, "mode" in other.state) == ("sales", False)
+
+    run(lead())
+
+
+def test_stored_tokens_count_only_for_the_same_words_template_options_and_tools(talker: Any) -> None:
+    async def mark(**options: Any) -> str:
+        async with talker(**options) as agent:
+            return str(agent.frame_mark)
+
+    other = load_model("tiny@14")
+    other.tokenizer.chat_template = other.tokenizer.chat_template.replace("<|end|>", "\n")
+    wider = load_model("tiny@14")
+    wider.tokenizer.add_tokens(["zz"])
+    kinds: list[dict[str, Any]] = [
+        {}, {"language": other}, {"language": wider}, {"tools": [Orders().look]},
+        {"config": {"chat_template_kwargs": {"mood": "glad"}}}, {"config": {"chat_template_kwargs": {"mood": "sad"}}},
+    ]  # fmt: skip
+    marks = [run(mark(**kind)) for kind in kinds]
+    assert len(set(marks)) == len(kinds)
+    assert run(mark(config={"temperature": 0.5}, max_rounds=2)) == marks[0]
+
+
+@pytest.fixture
+def recorded() -> Any:
+    """Has an agent's engine tell what it is asked for."""
+
+    def record(agent: MultiTurnAgent) -> list[Any]:
+        seen: list[Any] = []
+        submit = agent.engine.submit
+
+        def recording(ids: Any, *rest: Any) -> Any:
+            seen.append((list(ids), *rest))
+            return submit(ids, *rest)
+
+        agent.engine.submit = recording  # type: ignore[method-assign]
+        return seen
+
+    return record
+
+
+def test_the_model_sums_up_greedily_in_the_room_it_is_given(talker: Any, recorded: Any) -> None:
+    async def sum_up() -> None:
+        async with talker(config={"max_new_tokens": 30, "temperature": 0.9}, summarise="model") as agent:
+            seen = recorded(agent)
+            talk = [asked("hi"), {"role": "assistant", "content": None}]
+            first = await agent.summarise(talk, 8)
+            assert first == await agent.summarise(talk, 8)
+            for room in (0, 1000):
+                await agent.summarise(talk, room)
+            assert [params.max_new_tokens for _, params, *_ in seen] == [8, 8, 1, 30]
+            assert {(params.temperature, seed) for _, params, seed in seen} == {(0.0, 0)}
+            shown = agent.tokenizer.decode(seen[0][0])
+            assert shown == f"<|system|>{SUM_UP}<|end|><|user|>user: hi\nassistant: <|end|><|assistant|>"
+            await agent.summarise([asked("many words " * 400)], 8)
+            assert 0.9 * (2048 - 30) < len(seen[-1][0]) <= 2048 - 30
+
+    run(sum_up())
+
+
+def test_examples_take_an_eighth_of_the_room_at_most(talker: Any) -> None:
+    """(2,048 - 8) // 8 = 255 tokens, with the words around them."""
+    frame = len("<|u|>") - 2 + len("Dialogues like this one, to learn from:\n\nExample:\nuser: ")
+
+    async def ask(length: int) -> tuple[int, ...]:
+        database = DialogueDatabase()
+        database.add([asked("refund " + "x" * (length - 7))])
+        async with talker(dialogue_database=database, config={"max_new_tokens": 8}) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            response = await agent.generate_multiturn_response(name, "refund")
+            return tuple(response.examples)
+
+    assert len(run(ask(255 - frame))) == 1
+    assert run(ask(256 - frame)) == ()
+
+
+def test_every_answer_has_the_next_seed_and_the_session_of_its_conversation(
+    talker: Any, caller: LanguageModel, recorded: Any
+) -> None:
+    async def ask() -> None:
+        async with talker(language=caller, tools=[Orders().look], config=GREEDY) as agent:
+            seen = recorded(agent)
+            name = (await agent.start_conversation("ann", seed=40)).conversation_id
+            response = await agent.generate_multiturn_response(name, "where is 7?")
+            await agent.generate_multiturn_response(name, "and?")
+            assert [(seed, session) for _, _, seed, session, _ in seen[:3]] == [(40 + n, name) for n in range(3)]
+            made = len(caller.tokenizer.encode(CALL)) + len(caller.tokenizer.encode(ANSWER)) + 2  # with their ends
+            assert (response.tokens, response.end, len(response.results)) == (made, "stop", 1)
+            assert response.context.draws == 2
+            assert response.context.messages[1]["tool_calls"][0]["id"] == "t0000n000"
+            assert response.results[0].as_message() == response.context.messages[2]
+            # What the model reads next begins with the very tokens of all that was before.
+            assert tuple(seen[1][0][: len(seen[0][0])]) == tuple(seen[0][0])
+            assert tuple(seen[2][0][: len(response.context.ids)]) == response.context.ids
+
+    run(ask())
+
+
+def test_a_conversation_is_free_again_after_a_message_that_was_refused(talker: Any) -> None:
+    async def send() -> None:
+        async with talker() as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            with pytest.raises(RuntimeError), agent.working_on(name):
+                with pytest.raises(ConversationBusy), agent.working_on(name):
+                    pass
+                with agent.working_on("another"):
+                    raise RuntimeError
+            with agent.working_on(name):
+                pass
+
+    run(send())
+
+
+def test_thoughts_of_all_rounds_are_kept_apart_from_the_answer(talker: Any) -> None:
+    async def ask() -> None:
+        thinker = taught(f"<think>hm</think>{CALL}", f"<think>so</think>{ANSWER}")
+        async with talker(language=thinker, tools=[Orders().look], config=GREEDY) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            async with agent.stream_multiturn_response(name, "where is 7?") as turn:
+                words = "".join([piece async for piece in turn])
+            response = turn.response
+            assert (words, response.text, response.reasoning) == (ANSWER, ANSWER, "hm\n\nso")
+            kept = [m.get("reasoning_content") for m in response.context.messages if m["role"] == "assistant"]
+            assert kept == ["hm", "so"]
+            said = [m["content"] for m in response.context.messages if m["role"] == "assistant"]
+            assert said == [CALL, ANSWER]
+
+    run(ask())
+
+
+def test_every_call_of_a_turn_beyond_the_last_round_gets_a_result(talker: Any) -> None:
+    async def ask() -> None:
+        both, orders = f'{CALL}\n@look {{"order": 8}}', Orders()
+        stuck = taught(both, both, both, results=2)
+        async with talker(language=stuck, tools=[orders.look], config=GREEDY, max_rounds=1) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            response = await agent.generate_multiturn_response(name, "where is 7?")
+            assert sorted(orders.asked) == [7, 8]
+            assert response.text == "", "calls are no words, although nothing else was said"
+            assert [m["role"] for m in response.context.messages] == ["user", *["assistant", "tool", "tool"] * 2]
+            results = [m for m in response.context.messages if m["role"] == "tool"]
+            limit = "error: no more than 1 rounds of calls in one answer"
+            assert [m["content"] for m in results] == ["sent", "sent", limit, "error: it was not run"]
+            calls = [c["id"] for m in response.context.messages for c in m.get("tool_calls", ())]
+            assert [m["tool_call_id"] for m in results] == calls == [f"t000{n}n00{i}" for n in (0, 1) for i in (0, 1)]
 
     run(ask())

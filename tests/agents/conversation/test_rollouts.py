@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ from groupwise.agents.environments.contract import Environment, Observation, Rep
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
-from groupwise.language.tiny import tiny_model
+from groupwise.language.tiny import character_tokenizer, tiny_model
 from groupwise.thoughts import REASONING
 from groupwise.types import End, Failure, Task, Trajectory
 
@@ -369,3 +370,186 @@ def test_tasks_are_the_training_scenarios_by_number() -> None:
         make(9)
     with pytest.raises(ContractError, match="^own words"):
         make(8)
+
+
+class Once(Babble):
+    """Asks, hears one reply, says one thing more, and ends after the next."""
+
+    async def reset(self, task: Task) -> Observation:
+        self.replies = 0
+        return Observation(({"role": "user", "content": "hello"},))
+
+    async def step(self, reply: Reply) -> Transition:
+        self.replies += 1
+        parts = {"said": 1.0, "long": 2.5} if self.replies == 1 else {"said": 0.5, "last": -1.0}
+        end = End.FINISHED if self.replies == 2 else None
+        return Transition(({"role": "user", "content": "go on"},) if end is None else (), 0.0, end, parts)
+
+
+def in_context(parts: Any, make: Callable[[], Environment], length: int, **changes: Any) -> Trajectory:
+    """One attempt with one token a turn, in a context of this length."""
+    model, tokenizer, _ = parts
+    with Engine(model, tokenizer, slots=2, max_length=length) as engine:
+        params = SamplingParams(max_new_tokens=1)
+        made = Conversations(engine, Frame(tokenizer), make, params, group_size=1, seed=0, **changes)
+        (group,) = made.collect(tasks(1))
+        made.close()
+    return group.members[0]
+
+
+def test_a_conversation_goes_on_while_one_token_more_fits_into_the_context(parts: Any) -> None:
+    free = in_context(parts, Once, 200)
+    assert (free.end, free.meta["turns"]) == (End.FINISHED, 2)
+    before = len(free) - 1  # tokens before the second turn
+    narrow, full = (in_context(parts, Once, length) for length in (before + 1, before))
+    assert (narrow.end, narrow.actions.tolist()) == (End.FINISHED, free.actions.tolist())
+    assert (full.end, full.error, full.meta["turns"]) == (End.TRUNCATED, None, 1)
+    assert full.mask[-1], "nothing is read that nobody answers"
+    opening = int(free.mask.argmax())
+    assert in_context(parts, Once, opening + 1).meta["turns"] == 1
+    refused = in_context(parts, Once, opening)
+    assert refused.error is not None
+    assert (
+        refused.error.message == f"the conversation opens with {opening} tokens, but the model's context is {opening}"
+    )
+    assert len(refused) == 0
+
+
+def test_the_parts_of_the_reward_are_summed_over_the_conversation(parts: Any) -> None:
+    attempt = in_context(parts, Once, 200)
+    assert attempt.meta["parts"] == {"said": 1.5, "long": 2.5, "last": -1.0}
+    assert "".join(attempt.meta["tokens"]) == parts[1].decode(attempt.actions)
+    assert attempt.meta["prompt"] == "hello"
+
+
+def test_turns_of_the_model_in_the_opening_are_not_its_own(parts: Any) -> None:
+    class Begun(Once):
+        async def reset(self, task: Task) -> Observation:
+            await super().reset(task)
+            talk = [("user", "hi"), ("assistant", "hi"), ("user", "and?")]
+            return Observation(tuple({"role": role, "content": content} for role, content in talk))
+
+    attempt = in_context(parts, Begun, 200)
+    assert (attempt.meta["turns"], len(ends_of_turns(attempt))) == (2, 2)
+    assert attempt.meta["prompt"] == "user: hi\nassistant: hi\nuser: and?"
+
+
+def test_options_of_the_template_hold_for_the_whole_conversation(parts: Any) -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ mood }}{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+
+    class Moody(Once):
+        async def reset(self, task: Task) -> Observation:
+            return Observation((await super().reset(task)).messages, (), {"mood": "glad "})
+
+    made = Conversations(parts[2], Frame(tokenizer), Moody, SamplingParams(max_new_tokens=1), group_size=1, seed=0)
+    (group,) = made.collect(tasks(1))
+    text = tokenizer.decode(group.members[0].actions)
+    assert "<|user|>glad hello<|end|>" in text
+    assert "<|user|>glad go on<|end|>" in text
+
+
+def test_an_environment_is_closed_however_its_conversation_ends(parts: Any) -> None:
+    closed: list[type] = []
+
+    def closing(kind: type[Babble]) -> type[Babble]:
+        class Closing(kind):  # type: ignore[misc, valid-type]
+            async def close(self) -> None:
+                closed.append(kind)
+
+        return Closing
+
+    kinds = [Babble, Endless, Raises, Hangs, Floods, OpensTooLong, OpensWithAList]
+    for kind in kinds:
+        conversations(parts, closing(kind), size=1, turns=2, seconds=0.2).collect(tasks(1))
+    assert closed == kinds
+
+
+def test_what_fails_before_after_or_too_late_is_told_in_the_attempt(parts: Any) -> None:
+    class SlowToOpen(Babble):
+        async def reset(self, task: Task) -> Observation:
+            await asyncio.sleep(60)
+            return Observation(())
+
+    class FailsToClose(Once):
+        async def close(self) -> None:
+            raise OSError("still open")
+
+    def none_left() -> Environment:
+        raise RuntimeError("none left")
+
+    said = []
+    for make in (SlowToOpen, FailsToClose, none_left):
+        (group,) = conversations(parts, make, size=1, seconds=0.25).collect(tasks(1))
+        (attempt,) = group.members
+        assert attempt.end is End.ENV_ERROR
+        assert attempt.error is not None
+        said.append(attempt.error.message)
+    assert said == [
+        "the environment took longer than 0.25 s for one turn",
+        "the environment raised OSError: still open",
+        "the environment raised RuntimeError: none left",
+    ]
+    assert "none_left" in attempt.error.traceback
+
+
+def test_attempts_are_in_order_whoever_finishes_first_each_with_a_session_of_its_own(parts: Any) -> None:
+    """Every attempt waits for the one after it."""
+    _, _, engine = parts
+    sessions: list[Any] = []
+    submit = engine.submit
+
+    def recording(ids: Any, params: Any, seed: int, session: Any) -> Any:
+        sessions.append((session, params))
+        return submit(ids, params, seed, session)
+
+    done = [asyncio.Event() for _ in range(7)]
+    begun = iter(range(6))
+
+    class Backwards(Once):
+        async def reset(self, task: Task) -> Observation:
+            self.number = next(begun)
+            await super().reset(task)
+            return Observation(({"role": "user", "content": f"I am {self.number}"},))
+
+        async def step(self, reply: Reply) -> Transition:
+            transition = await super().step(reply)
+            if transition.end is not None:
+                if self.number < 5:
+                    await done[self.number + 1].wait()
+                done[self.number].set()
+            return transition
+
+    made = conversations(parts, Backwards, size=3)
+    engine.submit = recording
+    try:
+        groups = made.collect(tasks(2))
+    finally:
+        del engine.submit
+    members = [member for group in groups for member in group.members]
+    assert [member.meta["prompt"] for member in members] == [f"I am {n}" for n in range(6)]
+    assert [member.id for member in members] == [f"g{g}/m{m}" for g in range(2) for m in range(3)]
+    assert [group.task for group in groups] == tasks(2)
+    own = [(f"babble/{g}", m) for g in range(2) for m in range(3)]
+    assert sorted(session for session, _ in sessions) == sorted(own * 2), "the second turn is in that of the first"
+    assert {params for _, params in sessions} == {made.params}
+
+
+COUNTING = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ loop.index0 }}:{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_what_follows_a_turn_is_rendered_after_all_that_was_said_before(parts: Any) -> None:
+    """A template that counts messages shows which of them it was given; the opening has two."""
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = COUNTING
+    params, limits = SamplingParams(max_new_tokens=2), ConversationLimits(turns=4)
+    made = Conversations(parts[2], Frame(tokenizer), Endless, params, group_size=1, seed=0, limits=limits)
+    (group,) = made.collect(tasks(1))
+    text = tokenizer.decode(group.members[0].actions)
+    assert re.findall(r"<\|(?:system|user)\|>(\d+):", text) == ["0", "1", "3", "5", "7"]

@@ -551,3 +551,97 @@ def test_diverged_weights_are_reported_and_leave_no_trace() -> None:
         engine.generate([(LONG, 0)], SamplingParams(max_new_tokens=5))
     engine.load(state, 1)
     same(engine.generate([(PROMPT, 0), (LONG, 0)], SamplingParams(max_new_tokens=5))[0], good)
+
+
+def random_params(rng: np.random.Generator) -> SamplingParams:
+    rules: list[dict[str, Any]] = [
+        {}, {"temperature": 0.0}, {"repetition_penalty": 1.7}, {"top_k": 5, "temperature": 0.7},
+        {"stop_token_ids": tuple(range(0, VOCABULARY, 9))}, {"repetition_penalty": 0.6, "top_p": 0.7}, {"min_p": 0.05},
+    ]  # fmt: skip
+    return SamplingParams(max_new_tokens=int(rng.integers(1, 12)), **rules[rng.integers(len(rules))])
+
+
+@pytest.mark.parametrize(("family", "slots"), [("llama", 3), ("llama", 6), ("experts", 4)])
+def test_whatever_happens_around_a_request_it_gets_what_it_would_get_alone(family: str, slots: int) -> None:
+    """Requests with and without sessions, with shared and own prompts, come, end, fail and are cancelled at random."""
+    model = make_model("llama") if family == "llama" else own_model(family)
+    rng = np.random.default_rng(slots)
+    engine, alone = Engine(model, eos=(), slots=slots), Engine(model, eos=(), slots=1)
+    shared = [LONG[:5], LONG[:9], LONG[3:20]]
+    histories: dict[int, list[int]] = {}
+    made: list[tuple[Any, Any, list[tuple[int, float]], bool]] = []
+    busy: set[int] = set()
+    for number in range(45):
+        session = int(rng.integers(6)) if rng.random() < 0.5 else None
+        if session is None or session in busy:
+            session, ids = None, shared[rng.integers(3)]
+        else:
+            ids = histories.setdefault(session, rng.integers(0, VOCABULARY, 4).tolist())
+        params, streamed = random_params(rng), list[tuple[int, float]]()
+        fails = rng.random() < 0.1
+
+        def watch(token: int, logp: float, seen: list[Any] = streamed, fails: bool = fails) -> None:
+            seen.append((token, logp))
+            assert not (fails and len(seen) == 2)
+
+        asked = (list(ids), params, number)
+        future = engine.submit(*asked, session, watch)
+        made.append((asked, future, streamed, fails))
+        if session is not None:
+            busy.add(session)
+            heard = rng.integers(0, 9, 2).tolist()
+
+            def go_on(done: Any, session: int = session, more: list[int] = heard) -> None:
+                busy.discard(session)
+                said = [] if done.exception() else done.result().ids.tolist()
+                histories[session] = [*histories[session], *said, *more][:80]
+
+            future.add_done_callback(go_on)
+        for _ in range(rng.integers(0, 6)):
+            engine.step()
+        if rng.random() < 0.25:
+            engine.cancel(made[rng.integers(len(made))][1])
+    engine.run_until_idle()
+    ends = set()
+    for asked, future, streamed, fails in made:
+        wanted = alone.generate([(asked[0], asked[2])], asked[1])[0]
+        if future.exception():
+            assert fails
+            assert len(streamed) == 2
+            continue
+        found = future.result()
+        ends.add(found.end)
+        if found.end != "cancelled":
+            same(found, wanted)
+        np.testing.assert_array_equal(found.ids, wanted.ids[: len(found)])
+        np.testing.assert_allclose(found.logp, wanted.logp[: len(found)], atol=1e-5)
+        assert [token for token, _ in streamed] == found.ids.tolist()
+        np.testing.assert_array_equal(np.array([logp for _, logp in streamed], np.float32), found.logp)
+    assert ends == {"stop", "length", "cancelled"}
+
+
+def test_a_session_whose_turn_was_cancelled_goes_on_from_there_and_one_that_failed_starts_over(model: Any) -> None:
+    params = SamplingParams(max_new_tokens=9)
+    for fails, new in ((False, 3), (True, len(PROMPT) + 6)):
+        engine = Engine(model, eos=())
+
+        def watch(token: int, logp: float, engine: Engine = engine, fails: bool = fails) -> None:
+            if fails and engine._inside.rows.made[0] == 4:
+                raise KeyError("watch")
+
+        first = engine.submit(PROMPT, params, 0, "s", watch)
+        for _ in range(3):
+            engine.step()
+        if fails:
+            assert isinstance(first.exception(), KeyError)
+            said = Engine(model, eos=()).generate([(PROMPT, 0)], params)[0].ids[:4].tolist()
+        else:
+            engine.cancel(first)
+            engine.run_until_idle()
+            said = first.result().ids.tolist()
+        assert len(said) == 4
+        before, ids = engine.tokens_read, [*PROMPT, *said, 1, 2]
+        second = engine.submit(ids, params, 1, "s")
+        engine.run_until_idle()
+        same(second.result(), Engine(model, eos=()).generate([(ids, 1)], params)[0])
+        assert engine.tokens_read - before == new

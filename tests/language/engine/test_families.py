@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine.batcher import Batcher
 from groupwise.language.engine.families import describe
 from groupwise.language.engine.weights import at_rest
 
@@ -58,6 +59,7 @@ def test_greedy_tokens_are_generates(family: str, copy_weights: bool) -> None:
 def test_log_probabilities_are_a_fresh_forwards(family: str) -> None:
     model = make_model(family, seed=1)
     engine = Engine(model, eos=(), slots=3)  # fewer slots than requests: rows join while others run
+    assert isinstance(engine._inside, Batcher), "none of them needs the model's own forward pass"
     params = SamplingParams(max_new_tokens=20, temperature=0.7)
     requests = [(p, seed) for p in PROMPTS for seed in (1, 2)]
     results = engine.generate(requests, params)
@@ -160,6 +162,26 @@ def test_only_models_that_generate_as_described_are_described() -> None:
         assert describe(model) is not None
     model.config.model_type = "another"
     assert describe(model) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "attention", "caps", "final"),
+    [
+        ("gemma2", "eager", [2.0] * 3, 3.0),
+        # With this attention, Transformers leaves the cap on scores out.
+        ("gemma2", "sdpa", [None] * 3, 3.0),
+        ("gemma2-last-cap", "eager", [None] * 3, 3.0),
+        ("gemma3", "eager", [None] * 3, None),
+    ],
+)
+def test_scores_are_capped_where_the_models_own_attention_caps_them(
+    family: str, attention: str, caps: list[float | None], final: float | None
+) -> None:
+    model = make_model(family)
+    model.config._attn_implementation = attention
+    found = describe(model)
+    assert found is not None
+    assert ([layer.softcap for layer in found.layers], found.final_softcap) == (caps, final)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def network_of(model: Any) -> Network:
 @torch.inference_mode()
 def test_logits_and_cache_are_those_of_the_network(family: str, changes: dict[str, int], even: bool) -> None:
     network = network_of(make_model(family, **changes))
+    assert suits(network)
     a, rng = network.architecture, np.random.default_rng(0)
     lengths = [13, 13, 13] if even else [13, 2, 7]
     cache = Cache(len(a.layers), a.kv_heads, a.head_dim, rows=4, length=64, like=next(a.embedding.parameters()))

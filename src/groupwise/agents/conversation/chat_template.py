@@ -324,14 +324,15 @@ class ChatTemplate:
         """Some templates show tools and results but leave the writing of calls to the model: its marks tell which."""
         result = {"role": "tool", "tool_call_id": PROBE.id, "name": PROBE.name, "content": STAND_IN}
         try:
-            shown = self._text([ASKED, SAID, result], True)
+            plain, shown = (self._text(talk, True) for talk in ([ASKED, SAID], [ASKED, SAID, result]))
         except ConfigError:
             return None
         if not self.shows_tools or shown.count(STAND_IN) < 2:
             return None
         known = self.tokenizer.get_vocab()
         forms = [form for form in FORMATS if form.marks]
-        by_marks = (form for form in forms if any(mark in shown for mark in form.marks))
+        # Marks that any turn has, such as <|end|>, tell nothing of calls.
+        by_marks = (form for form in forms if any(mark in shown and mark not in plain for mark in form.marks))
         return next((form for form in forms if form.begins[0] in known), next(by_marks, None))
 
     def _with_calls(self, message: Message) -> Message:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -267,7 +267,7 @@ class MultiTurnAgent(Agent):
     async def _compressed(self, context: ConversationContext) -> tuple[Message, ...]:
         """Compress the conversation to 3/5 of the room, so that it need not be done again at once every turn.
 
-        Where the newest question alone needs more than that, all of the room is used.
+        Where the newest question would be cut for that, all of the room is used.
         """
         messages = turns.current(context.messages, self.frame.defused)
         newest = max(n for n, message in enumerate(messages) if message["role"] == "user")
@@ -277,8 +277,13 @@ class MultiTurnAgent(Agent):
         if least > self._limit:
             room = f"the model's context is {most} tokens including the answer"
             raise ContextFull(f"this message alone needs {least} tokens, but {room}", hint="Send a shorter message.")
-        budget = self._limit * 3 // 5 if least <= self._limit * 3 // 5 else self._limit
-        return await compress(messages, budget, self._count, summarise=self._summarise)
+        for budget in (self._limit * 3 // 5, self._limit):
+            with suppress(ContextFull):
+                made = await compress(messages, budget, self._count, summarise=self._summarise)
+                if messages[newest] in made:
+                    return made
+        # There is no room even for a note that says how much is left out.
+        return *system, messages[newest]
 
     def _count(self, messages: Sequence[Message]) -> int:
         return len(self._opening_ids(messages))
