@@ -443,8 +443,8 @@ def test_a_pool_works_if_one_of_its_people_does() -> None:
     ("kind", "pool", "human"),
     [
         ("human", None, True), ("human", "machine", True), ("decision", "machine", True), ("receive", None, True),
-        ("service", None, False), ("service", "machine", False), ("service", "person", True), ("send", "machine", False),
-        (None, None, False), (None, "machine", False), (None, "person", True),
+        ("service", None, False), ("service", "machine", False), ("service", "person", True),
+        ("send", "machine", False), (None, None, False), (None, "machine", False), (None, "person", True),
     ],
 )  # fmt: skip
 def test_people_do_what_is_theirs_by_its_kind_or_its_pool(kind: str | None, pool: str | None, human: bool) -> None:
