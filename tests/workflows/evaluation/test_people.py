@@ -280,3 +280,33 @@ def test_a_simulation_ends_although_its_cases_never_do_and_people_come_and_go(de
     root = Sequence((*TWO.parts, Activity("patrol")))
     with pytest.raises(DesignError, match="cases never end, because nobody there may do what comes next"):
         evaluate(Design("test", root, (("desk", 2),)), requirements)
+
+
+@pytest.mark.parametrize(
+    ("root", "ben", "both"),
+    [
+        # Ten seconds each: what Ben alone can do, and what both can do, in seconds per case.
+        (Sequence((Activity("legal"), Activity("plain"))), 10, 10),
+        (Choice((Activity("legal"), Activity("plain")), (0.8, 0.2)), 8, 2),
+        (Choice((Activity("plain"), Activity("legal")), (0.8, 0.2)), 2, 8),
+        (Loop(Activity("legal"), 0.75, Activity("plain")), 40, 30),
+        (Loop(Activity("plain"), 0.75, Activity("legal")), 30, 40),
+        (Sequence((Loop(Activity("legal"), 0.5), Activity("plain"))), 20, 10),
+    ],
+)
+def test_the_capacity_of_people_with_skills_counts_branches_and_rounds(root: Block, ben: float, both: float) -> None:
+    people = {"Anna": {"pools": ["desk"]}, "Ben": {"pools": ["desk"], "skills": ["law"]}}
+    work = {"duration": FIXED, "pools": ["desk"]}
+    requirements = asked({"legal": {**work, "skills": ["law"]}, "plain": work}, people, pools={"desk": {"most": 2}})
+    encoded = encode(Design("test", root, (("desk", 2),)), requirements)
+    assert capacity_of(encoded) == pytest.approx(1 / max(ben, (ben + both) / 2))
+
+
+def test_without_arrivals_nobody_is_busy_and_nothing_waits() -> None:
+    work = {"check": {"duration": FIXED, "pools": ["desk"]}, "approve": {"duration": FIXED, "pools": ["desk"]}}
+    value = {"name": "test", "activities": work, "pools": {"desk": {"most": 2, "wage": 0.5}}, "demand": {"runs": 3}}
+    found = evaluate(Design("test", TWO, (("desk", 2),)), parse_requirements(value), "analytic")
+    assert (found.cycle_time, found.waiting, found.utilisation) == (20, 0, {"desk": 0.0})
+    # As if the pools were always at their limit: two servers, 20 seconds of work a case, at 0.5 each.
+    assert (found.throughput, found.capacity, found.cost) == (0.1, 0.1, pytest.approx(1.0 / 0.1))
+    assert (found.valid, found.reason) == (False, "runs start at once instead of arriving, so waiting is left out")
