@@ -99,7 +99,11 @@ def test_names_that_a_workflow_has_are_kept() -> None:
 
 @pytest.mark.parametrize(
     ("share", "said"),
-    [(0.62, "62%"), (0.025, "2.5%"), (0.001, "0.1%"), (1e-5, "under 0.1%"), (0.99999, "over 99.9%"), (1.0, "100%")],
-)
+    [
+        (0.0, "0%"), (1e-5, "under 0.1%"), (0.00049, "under 0.1%"), (0.001, "0.1%"), (0.005, "0.5%"), (0.01, "1%"),
+        (0.025, "2.5%"), (0.07, "7%"), (0.0992, "9.9%"), (0.0996, "10%"), (0.62, "62%"), (0.994, "99%"),
+        (0.995, "99.5%"), (0.998, "99.8%"), (0.9995, "over 99.9%"), (0.99999, "over 99.9%"), (1.0, "100%"),
+    ],
+)  # fmt: skip
 def test_a_share_that_is_possible_is_not_called_impossible(share: float, said: str) -> None:
     assert percent(share) == said
