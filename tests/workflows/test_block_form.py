@@ -207,6 +207,24 @@ def test_a_way_back_is_a_loop() -> None:
     assert lifted("i j, j s, s b 0.25, b j, s a 0.75, a o", **xor) == Sequence((Loop(Skip(), 0.25, B), A))
 
 
+@pytest.mark.parametrize(("join", "split"), [("xor", "and"), ("and", "xor"), ("and", "and")])
+def test_only_choices_make_a_loop(join: str, split: str) -> None:
+    with pytest.raises(NotBlocks, match="no block form around"):
+        lifted("i j, j a, a s, s j, s o", **gate("j", join), **gate("s", split))
+    with pytest.raises(NotBlocks, match="no block form around"):
+        lifted("i j, j a, a s, s b, b j, s o", **gate("j", join), **gate("s", split))
+
+
+def test_several_ways_back_or_out_are_choices_of_a_loop() -> None:
+    xor = {**gate("j", "xor"), **gate("s", "xor"), **gate("k", "xor")}
+    back = lifted("i j, j a, a s, s b 0.1, b j, s c 0.3, c j, s o 0.6", **xor)
+    assert approximately(back) == approximately(Loop(A, 0.4, Choice((B, C), (0.25, 0.75))))
+    out = lifted("i j, j a, a s, s j 0.5, s b 0.1, b k, s c 0.4, c k, k o", **xor)
+    assert approximately(out) == approximately(Sequence((Loop(A, 0.5), Choice((B, C), (0.2, 0.8)))))
+    twice = lifted("i j, j a, a s, s j 0.25, s b 0.25, b j, s o 0.5", **xor)
+    assert approximately(twice) == approximately(Loop(A, 0.5, Choice((Skip(), B), (0.5, 0.5))))
+
+
 def test_splits_and_joins_of_different_rules_are_no_block() -> None:
     for split, join in (("and", "xor"), ("xor", "and")):
         with pytest.raises(NotBlocks, match="no block form around"):
