@@ -176,3 +176,15 @@ def test_drawings_differ_in_their_nodes_flows_and_shares() -> None:
     assert compare_workflows(new, old).added == ("c",)
     with pytest.raises(NotBlocks):
         compare_workflows(OLD, new)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"added": ("a",)}, {"removed": ("a",)}, {"moved": (differences.Move("a", "moved"),)},
+        {"changed": (differences.Change("a", "pool", None, "desk"),)},
+    ],
+)  # fmt: skip
+def test_anything_that_differs_is_a_difference(found: dict[str, Any]) -> None:
+    assert not differences.Differences("blocks", **found).same
+    assert differences.Differences("blocks").same
