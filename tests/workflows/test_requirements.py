@@ -363,3 +363,25 @@ def test_people_limit_only_their_own_pools_and_skills_need_only_one_pool_with_pe
 )
 def test_hours_that_overlap_or_touch_are_one_shift(calendar: Any, merged: Any) -> None:
     assert merged_hours(calendar) == merged
+
+
+def test_what_is_not_stated_is_always_there_free_certain_and_done_by_one() -> None:
+    outcomes = [outcome(0.5, 0.5)["outcomes"][0]]
+    found = parse_requirements(
+        changed(pools={"p": {}}, people={"Anna": {"pools": ["p"]}}, outcomes=outcomes, loops=loop()["loops"])
+    ).model_dump()
+    nothing: dict[str, Any] = {"pools": (), "reads": (), "writes": (), "skills": (), "documentation": "", "kind": None}
+    assert found["activities"]["a"] == {
+        **nothing, "duration": {"kind": "exponential", "mean": 1.0, "std": None}, "optional": False,
+        **dict.fromkeys(("cost", "cpu", "memory", "failure", "knock_out"), 0.0),
+    }  # fmt: skip
+    assert found["pools"]["p"] == {
+        "least": 1, "most": 1, "kind": "person", "wage": 0.0, "speed": 1.0, "calendar": (),
+    }  # fmt: skip
+    assert found["people"]["Anna"] == {"pools": ("p",), "skills": (), "calendar": ()}
+    assert found["outcomes"][0]["branches"]["x0"] == {"probability": 0.5, "activities": (), "ends": False}
+    assert (found["loops"][0]["most"], found["loops"][0]["redo"]) == (None, ())
+    assert found["rules"] == {**dict.fromkeys((*PAIR_RULES, "must_include"), ()), "deadline": None}
+    assert found["demand"] == {"arrivals_per_second": None, "runs": 1}
+    assert found["objective"] == {"performance": 0.40, "structure": 0.25, "maintainability": 0.20, "resources": 0.15}
+    assert (found["branches"], found["data"], found["start"], found["documentation"]) == ((), {}, None, "")
