@@ -213,8 +213,8 @@ def test_all_broken_rules_are_told_and_those_about_missing_settings_are_not() ->
         (
             rules.dynamic_sampling_looks_inside_groups(True, "outcome", "none"),
             (
-                "rollout.dynamic_sampling = true would discard groups that advantage.baseline_type = 'none' still learns "
-                "from"
+                "rollout.dynamic_sampling = true would discard groups that advantage.baseline_type = 'none' still "
+                "learns from"
             ),
             "leave it out, or set advantage.estimator = 'outcome' and advantage.baseline_type = 'group_mean'",
         ),
