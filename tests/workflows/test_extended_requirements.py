@@ -452,3 +452,70 @@ def test_people_do_what_is_theirs_by_its_kind_or_its_pool(kind: str | None, pool
     activity = {"kind": kind, "duration": {"mean": 1}, "pools": [] if kind == "receive" else list(pools)}
     requirements = parse_requirements({"name": "t", "activities": {"a": activity}, "pools": pools})
     assert is_human(requirements, "a", pool) is human
+
+
+def optional(parts: dict[str, Any], names: str) -> Requirements:
+    """The requirements with these activities optional."""
+    for name in names.split():
+        parts["activities"][name]["optional"] = True
+    return parse_requirements(parts)
+
+
+@pytest.mark.parametrize("pair", [["a", "b"], ["b", "a"]])
+def test_what_belongs_together_is_needed_together_whichever_is_named_first(pair: list[str]) -> None:
+    rules = {"coexist": [pair], "excludes": [["a", "b"]]}
+    first, second = pair
+    assert said(optional(stated("a b", rules=rules), "b")) == [
+        (
+            "'a' and 'b' never happen in the same case "
+            f"(a case has both {first!r} and {second!r} or neither; 'a' excludes 'b')"
+        )
+    ]
+
+
+@pytest.mark.parametrize(("rule", "contradicts"), [("coexist", True), ("response", False), ("chain", False)])
+def test_only_what_belongs_together_is_asked_for_backwards(rule: str, contradicts: bool) -> None:
+    rules = {"response": [["a", "b"]], "excludes": [["b", "c"]]}
+    rules[rule] = [*rules.get(rule, []), ["c", "a"]]
+    found = said(optional(stated("a b c", rules=rules), "b c"))
+    assert [text.partition(" (")[0] for text in found] == [
+        "'a' asks for 'c' and 'b', which never happen in the same case"
+    ] * contradicts
+
+
+def test_branches_that_all_end_the_case_may_have_work_of_their_own() -> None:
+    ends = {name: {"probability": 0.5, "activities": [name], "ends": True} for name in ("offer", "refuse")}
+    assert said(asked("ask offer refuse", outcomes=[{**DECISION, "branches": ends}])) == []
+
+
+@pytest.mark.parametrize(("change", "contradicts"), [({}, True), ({"optional": True}, False), ({"pools": []}, False)])
+@pytest.mark.parametrize("rule", ["different_people", "separate"])
+@pytest.mark.parametrize("changed", ["a", "b"])
+def test_only_work_that_somebody_must_do_needs_people(rule: str, change: Any, contradicts: bool, changed: str) -> None:
+    parts = stated("a b", ONE, rules={rule: [["a", "b"]]})
+    parts["activities"][changed] |= change
+    assert bool(said(parse_requirements(parts))) is contradicts
+
+
+@pytest.mark.parametrize(
+    ("chain", "words"),
+    [
+        ([["ask", "sign"], ["ask", "file"]], "'sign' and 'file' cannot both come directly after 'ask'"),
+        ([["sign", "ask"], ["file", "ask"]], "'sign' and 'file' cannot both come directly before 'ask'"),
+        ([["ask", "sign"], ["sign", "file"]], ""),
+        ([["ask", "sign"], ["ask", "sign"]], ""),
+    ],
+)
+def test_one_place_is_for_one_activity(chain: list[list[str]], words: str) -> None:
+    parts = stated("ask sign file", rules={"chain": chain})
+    found = said(parse_requirements(parts))
+    assert [text.partition(" (")[0] for text in found] == ([words] if words else [])
+    for name in ("ask", "sign", "file"):
+        some = stated("ask sign file", rules={"chain": chain})
+        assert said(optional(some, name)) == [], "what need not be there needs no place"
+
+
+def test_only_what_is_needed_comes_between() -> None:
+    rules = {"chain": [["ask", "sign"]], "precedes": [["ask", "file"], ["file", "sign"]]}
+    assert len(said(asked("ask sign file", rules=rules))) == 1
+    assert said(optional(stated("ask sign file", rules=rules), "file")) == []
