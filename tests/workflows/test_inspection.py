@@ -105,8 +105,10 @@ def test_a_workflow_is_fine_if_it_is_sound_keeps_the_rules_and_the_rules_agree()
         (Node("i", kind="start"), Node("s", split="xor"), Node("j", join="and"), Node("o", kind="end")),
         tuple(Flow(*pair.split()) for pair in ("i s", "s j", "s j", "j o")),
     )
-    unsound = inspected(Document("d", (stuck,)))
-    assert (unsound.fine, unsound.verdicts["stuck"].rule) == (False, "no way to complete")
+    # One graph of several is enough.
+    for graphs in ((stuck,), (line.root, stuck), (stuck, line.root)):
+        unsound = inspected(Document("d", graphs))
+        assert (unsound.fine, unsound.verdicts["stuck"].rule) == (False, "no way to complete")
 
 
 def test_without_a_block_form_soundness_and_rules_are_judged_all_the_same() -> None:

@@ -84,6 +84,13 @@ def test_without_requirements_activities_give_the_names() -> None:
     }
 
 
+def test_the_first_activities_are_found_behind_several_gateways() -> None:
+    inner = Parallel((Choice((C, D), (0.5, 0.5)), Choice((Activity("e"), Activity("f")), (0.5, 0.5))))
+    found = questions(Sequence((A, Choice((B, inner), (0.5, 0.5)))))
+    assert set(found) == {"b or c?", "c or d?", "e or f?"}
+    assert found["b or c?"] == {"b (50%)", "c (50%)"}
+
+
 def test_a_choice_inside_a_loop_is_not_taken_for_its_way_back() -> None:
     found = questions(Loop(Sequence((A, Choice((B, C), (0.5, 0.5)))), 0.5))
     assert set(found) == {"b or c?", "a again?"}
