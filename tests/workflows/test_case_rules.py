@@ -234,6 +234,12 @@ def test_two_loops_of_the_same_activities_are_two() -> None:
     ]
 
 
+@pytest.mark.parametrize(("off", "kept"), [(0.0, True), (4e-10, True), (-4e-10, True), (2e-9, False), (-2e-9, False)])
+def test_a_loop_is_repeated_as_often_as_asked_but_for_rounding(off: float, kept: bool) -> None:
+    loop = {"name": "one", "activities": ["ask"], "after": "ask", "again": 0.2}
+    assert (told_in_full(Loop(ASK, 0.2 + off), asked("ask", loops=[loop])) == []) is kept
+
+
 PEOPLE = {"Anna": {"pools": ["desk"]}, "Ben": {"pools": ["desk", "back"], "skills": ["law"]}}
 POOLS = {"desk": {"least": 1, "most": 2}, "back": {"least": 1, "most": 1}}
 

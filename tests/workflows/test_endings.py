@@ -31,8 +31,9 @@ from groupwise.workflows.endings import Endings, deciders, role_of, without_endi
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.requirements import Requirements, parse_requirements
+from groupwise.workflows.scoring.lost_cases import LostCases, passing
 from groupwise.workflows.soundness.check import check_document
-from tests.workflows.designs import random_design
+from tests.workflows.designs import FLAT, random_design
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
 
@@ -224,3 +225,15 @@ def test_a_damaged_mark_names_nobody() -> None:
         attributes = tuple((name, text if name == "of" else value) for name, value in extra.attributes)
         assert deciders(replace(gate, extras=(replace(extra, attributes=attributes),))) == names
     assert deciders(graph.by_id["b"]) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_score_and_the_drawing_lose_the_same_cases(seed: int) -> None:
+    """Two formulas for one chance: the cases that come through a design, and those that it ends."""
+    rng = random.Random(f"lost/{seed}")
+    design = random_design(rng, rng.randint(1, 12), FLAT)
+    requirements = random_requirements(rng, design)
+    endings, cases = Endings(requirements), LostCases(requirements)
+    for one in activities(design.root):
+        assert endings.failure(one) == pytest.approx(cases.lost(one), abs=1e-9)
+    assert 1 - endings.lost(design.root) == pytest.approx(passing(design.root, lambda one: 1 - endings.lost(one)))
