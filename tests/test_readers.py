@@ -201,7 +201,14 @@ def test_a_file_that_says_it_is_empty_is_still_held_to_its_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [(2 << 20, "2 MiB"), ((2 << 20) + 1, "2,097,153 bytes"), (1000, "1,000 bytes")]
+    ("size", "words"),
+    [
+        (1 << 20, "1 MiB"),
+        (2 << 20, "2 MiB"),
+        ((2 << 20) + 1, "2,097,153 bytes"),
+        (3 << 19, "1,572,864 bytes"),
+        (1000, "1,000 bytes"),
+    ],
 )
 def test_a_limit_is_quoted_exactly(size: int, words: str) -> None:
     assert refusal(decoded, b"x" * (size + 1), ReadLimits(size=size)) == f"the file is larger than {words}"

@@ -174,3 +174,19 @@ def test_a_closed_file_says_so(tmp_path: Path) -> None:
     write(memory, "a")
     assert texts(memory) == ["a"]
     memory.close()
+
+
+def test_a_damaged_file_is_refused_by_name_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "notes.sqlite"
+    made = opened(path)
+    for letter in "abcdef":
+        write(made, letter * 3000)
+    made.close()
+    content = path.read_bytes()
+    # All pages but the first, which has the mark, the version and the tables.
+    path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    damaged = opened(path)
+    with pytest.raises(ConfigError, match=r"notes\.sqlite is not a valid SQLite file: .*malformed") as error:
+        texts(damaged)
+    assert error.value.hint == "Choose another file."
+    damaged.close()

@@ -105,6 +105,7 @@ def test_a_tag_that_never_ends_is_refused_early(begins: bytes) -> None:
 def test_an_element_is_asked_by_name_in_any_namespace() -> None:
     root = load_xml(b'<r xmlns:p="urn:b" b="2" a="1"><x> one </x><!-- x --><p:x> two <y/></p:x><z e=""/> after </r>')
     assert (root.name, root.namespace, root.tag) == ("r", "", "r")
+    assert load_xml(b"<row/>").namespace == ""
     one, two = root.all("x")
     assert (two.name, two.namespace, two.tag) == ("x", "urn:b", "{urn:b}x")
     assert [part.name for part in root.parts] == ["x", "x", "z"]

@@ -165,3 +165,69 @@ def test_all_broken_rules_are_told_and_those_about_missing_settings_are_not() ->
     del values["fp16"]
     assert [finding.field for finding in broken_rules(values)] == ["loss.kl_target"]
     assert broken_rules({}) == []
+
+
+@pytest.mark.parametrize(
+    ("finding", "message", "hint"),
+    [
+        (
+            rules.dual_clip_is_beyond_the_clip(1.1, 0.2, 0.5, "grpo"),
+            "loss.dual_clip = 1.1 must be above 1.5, where the ratio is already clipped",
+            "3.0 is usual; or leave it out",
+        ),
+        (
+            rules.dual_clip_is_beyond_the_clip(1.1, 0.25, None, "grpo"),
+            "loss.dual_clip = 1.1 must be above 1.25, where the ratio is already clipped",
+            "3.0 is usual; or leave it out",
+        ),
+        (
+            rules.replay_draws_from_what_is_kept(3, 5),
+            "rollout.replay_groups = 5 cannot be drawn from rollout.replay_size = 3 groups",
+            "set rollout.replay_size to 5 or more; 20 leaves a choice",
+        ),
+        (
+            rules.replay_draws_from_what_is_kept(3, 0),
+            "rollout.replay_size = 3 keeps groups that rollout.replay_groups = 0 never draws",
+            "set rollout.replay_groups to 1 or more, or rollout.replay_size = 0",
+        ),
+        (
+            rules.weights_sum_to_one(0.4, 0.3, 0.2, 0.15),
+            "the four weights of scoring sum to 1.05 and must sum to 1",
+            "performance 0.4, structural 0.3, maintainability 0.2, resource 0.15",
+        ),
+        (
+            rules.stopping_needs_evaluations(False, 0.5, 0),
+            "training.target_reward looks at evaluations, but run.eval_steps = 0 never evaluates",
+            "set run.eval_steps to 1 or more, or leave training.target_reward out",
+        ),
+        (
+            rules.stopping_needs_evaluations(True, 0.5, 0),
+            "training.early_stopping looks at evaluations, but run.eval_steps = 0 never evaluates",
+            "set run.eval_steps to 1 or more, or leave training.early_stopping out",
+        ),
+        (
+            rules.dynamic_sampling_looks_inside_groups(True, "gae", "none"),
+            "rollout.dynamic_sampling = true would discard groups that advantage.estimator = 'gae' still learns from",
+            "leave it out, or set advantage.estimator = 'outcome' and advantage.baseline_type = 'group_mean'",
+        ),
+        (
+            rules.dynamic_sampling_looks_inside_groups(True, "outcome", "none"),
+            (
+                "rollout.dynamic_sampling = true would discard groups that advantage.baseline_type = 'none' still "
+                "learns from"
+            ),
+            "leave it out, or set advantage.estimator = 'outcome' and advantage.baseline_type = 'group_mean'",
+        ),
+        (
+            rules.baseline_groups_compare("task", "gae", True),
+            (
+                "grouping.baseline_group = 'task' has no effect: advantage.estimator = 'gae' compares with a critic "
+                "and not with a group"
+            ),
+            "leave it at 'start', or set advantage.estimator = 'group_rtg' without dynamic sampling",
+        ),
+    ],
+)
+def test_a_broken_rule_quotes_the_values_that_break_it(finding: Finding | None, message: str, hint: str) -> None:
+    assert finding is not None
+    assert (finding.message, finding.hint) == (message, hint)

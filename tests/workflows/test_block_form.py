@@ -146,6 +146,34 @@ def test_a_breaker_clears_the_body_and_nothing_else() -> None:
         lift(replace(whole, nodes=working))
 
 
+def test_a_breaker_need_not_and_may_clear_the_flows_of_conditions() -> None:
+    a, b = map(Activity, "ab")
+    design = Design("d", Sequence((a, Cancellable(b, 0.25))))
+    whole = to_graph(design)
+    (breaker,) = (node for node in whole.nodes if node.cancels)
+    assert set(breaker.cancels) == {"b", "guarded_1", "guard_split_1→b", "b→guarded_1"}
+    every = (*breaker.cancels, "guarded_1→guard_end_1")
+    for cancels in (every, tuple(name for name in every if name != "b→guarded_1"), breaker.cancels[::-1]):
+        nodes = tuple(replace(node, cancels=cancels) if node.cancels else node for node in whole.nodes)
+        assert lift(replace(whole, nodes=nodes)).root == design.root
+
+
+@pytest.mark.parametrize(
+    ("breaks", "ends", "chance"), [(0.25, 0.75, 0.25), (0.25, None, 0.25), (None, 0.75, 0.25), (None, None, 0.5)]
+)
+def test_the_chance_of_cancelling_is_known_from_either_way_of_its_guard(
+    breaks: float | None, ends: float | None, chance: float
+) -> None:
+    whole = to_graph(Design("d", Sequence((Activity("a"), Cancellable(Activity("b"), 0.25)))))
+    (breaker,) = (node.id for node in whole.nodes if node.cancels)
+    (guard,) = (flow.source for flow in whole.into(breaker))
+    flows = tuple(
+        replace(flow, probability=breaks if flow.target == breaker else ends) if flow.source == guard else flow
+        for flow in whole.flows
+    )
+    assert lift(replace(whole, flows=flows)).root == Sequence((Activity("a"), Cancellable(Activity("b"), chance)))
+
+
 def calling(name: str, called: str = "", **node: Any) -> Graph:
     nodes = (Node("i", kind="start"), Node(f"{name} task", calls=called, **node), Node("o", kind="end"))
     return Graph(name, nodes, (Flow("i", f"{name} task"), Flow(f"{name} task", "o")))
@@ -205,6 +233,24 @@ def test_a_way_back_is_a_loop() -> None:
     assert lifted("i j, j a, a s, s j, s o", **xor) == Loop(A, 0.5)
     assert lifted("i j, j a, a s, s b 0.25, b j, s o 0.75", **xor) == Loop(A, 0.25, B)
     assert lifted("i j, j s, s b 0.25, b j, s a 0.75, a o", **xor) == Sequence((Loop(Skip(), 0.25, B), A))
+
+
+@pytest.mark.parametrize(("join", "split"), [("xor", "and"), ("and", "xor"), ("and", "and")])
+def test_only_choices_make_a_loop(join: str, split: str) -> None:
+    with pytest.raises(NotBlocks, match="no block form around"):
+        lifted("i j, j a, a s, s j, s o", **gate("j", join), **gate("s", split))
+    with pytest.raises(NotBlocks, match="no block form around"):
+        lifted("i j, j a, a s, s b, b j, s o", **gate("j", join), **gate("s", split))
+
+
+def test_several_ways_back_or_out_are_choices_of_a_loop() -> None:
+    xor = {**gate("j", "xor"), **gate("s", "xor"), **gate("k", "xor")}
+    back = lifted("i j, j a, a s, s b 0.1, b j, s c 0.3, c j, s o 0.6", **xor)
+    assert approximately(back) == approximately(Loop(A, 0.4, Choice((B, C), (0.25, 0.75))))
+    out = lifted("i j, j a, a s, s j 0.5, s b 0.1, b k, s c 0.4, c k, k o", **xor)
+    assert approximately(out) == approximately(Sequence((Loop(A, 0.5), Choice((B, C), (0.2, 0.8)))))
+    twice = lifted("i j, j a, a s, s j 0.25, s b 0.25, b j, s o 0.5", **xor)
+    assert approximately(twice) == approximately(Loop(A, 0.5, Choice((Skip(), B), (0.5, 0.5))))
 
 
 def test_splits_and_joins_of_different_rules_are_no_block() -> None:

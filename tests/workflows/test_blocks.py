@@ -103,6 +103,12 @@ def test_what_lies_beyond_a_limit_is_refused(make: Callable[[], Any], words: str
     assert words in error.value.message
 
 
+def test_only_what_occurs_twice_is_named_once() -> None:
+    with pytest.raises(DesignError) as error:
+        Design("d", Sequence((B, C, A, Loop(Sequence((D, B)), 0.5, A), Parallel((A, Activity("e"))))))
+    assert error.value.message == "activities that occur more than once: a, b"
+
+
 def test_defaults_ask_for_nothing() -> None:
     assert Handling() == PLAIN == Handling(None, 0, "fifo", Retry(0, 0.0, 2.0), None, 0.0, None)
     assert (Loop(A, 0.5).redo, Cancellable(A, 0.5).handler) == (Skip(), Skip())

@@ -148,6 +148,98 @@ def test_rules_about_what_belongs_together(rule: str, root: Block, words: str) -
     assert any(words in one for one in found) if words else not found
 
 
+def told_in_full(root: Block, requirements: Requirements) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(one.rule, one.words, one.names) for one in broken_rules(Design("test", root), requirements)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "root", "found"),
+    [
+        ("coexist", line(ASK, OFFER), ("coexist", "'offer' is there without 'file'", ("offer", "file"))),
+        ("coexist", line(FILE, ASK), ("coexist", "'file' is there without 'offer'", ("offer", "file"))),
+        (
+            "coexist",
+            line(ASK, OFFER, split(Skip(), FILE)),
+            ("coexist", "a case may have one of 'offer' and 'file' without the other", ("offer", "file")),
+        ),
+        # Equally often, but not in the same cases.
+        (
+            "coexist",
+            line(ASK, split(OFFER, Skip(), 0.5), split(FILE, Skip(), 0.5)),
+            ("coexist", "a case may have one of 'offer' and 'file' without the other", ("offer", "file")),
+        ),
+        ("response", line(ASK, OFFER), ("response", "'file' does not follow 'offer'", ("offer", "file"))),
+        (
+            "response",
+            line(OFFER, ASK, split(Skip(), FILE)),
+            ("response", "'file' does not always follow 'offer'", ("offer", "file")),
+        ),
+        ("chain", line(ASK, OFFER), ("chain", "'file' does not come directly after 'offer'", ("offer", "file"))),
+        # Second in a block of its own, whose number there is the next one.
+        (
+            "chain",
+            line(OFFER, Parallel((ASK, FILE))),
+            ("chain", "'file' does not come directly after 'offer'", ("offer", "file")),
+        ),
+        (
+            "chain",
+            line(OFFER, split(ASK, FILE)),
+            ("chain", "'file' does not come directly after 'offer'", ("offer", "file")),
+        ),
+    ],
+)
+def test_a_broken_rule_about_two_names_both_and_says_how(rule: str, root: Block, found: tuple[str, ...]) -> None:
+    told = {name: {"optional": True} for name in ("ask", "offer", "file")}
+    assert told_in_full(root, asked("ask offer file", told=told, rules={rule: [["offer", "file"]]})) == [found]
+
+
+@pytest.mark.parametrize(("missing", "broken"), [(0.0, False), (5e-7, False), (2e-6, True), (0.1, True)])
+def test_a_branch_is_taken_as_often_as_it_must_be_although_another_outcome_may_end_cases(
+    missing: float, broken: bool
+) -> None:
+    """Any order of the two outcomes is allowed, so the offer is needed by 0.35 only; after the first, by 0.7."""
+    other = {
+        "name": "other",
+        "after": "file",
+        "branches": {"go": {"probability": 0.5}, "over": {"probability": 0.5, "ends": True}},
+    }
+    first = {**DECIDED, "branches": {"yes": {"probability": 0.7, "activities": ["offer"]}, "no": {"probability": 0.3}}}
+    requirements = asked("ask offer file", outcomes=[first, other])
+    share = 0.7 - missing
+    found = told_in_full(line(ASK, Choice((OFFER, Skip()), (share, 1 - share)), FILE), requirements)
+    words = f"'offer' is done in {share:.4g} of the cases, but branch 'yes' of 'decision' is taken in 0.7"
+    assert found == ([("outcome", words, ("offer",))] if broken else [])
+
+
+@pytest.mark.parametrize(("share", "broken"), [(0.7, False), (0.7000005, False), (0.700002, True), (1.0, True)])
+def test_only_as_many_cases_go_on_as_an_outcome_without_work_of_its_own_lets_pass(share: float, broken: bool) -> None:
+    ends = {"yes": {"probability": 0.7}, "no": {"probability": 0.3, "ends": True}}
+    requirements = asked("ask file", outcomes=[{**DECIDED, "branches": ends}])
+    later = Choice((FILE, Skip()), (share, 1 - share)) if share < 1 else FILE
+    found = told_in_full(line(ASK, later), requirements)
+    words = "'file' is done although 'decision' may have ended the case"
+    assert found == ([("outcome", words, ("file", "ask"))] if broken else [])
+
+
+def test_two_loops_of_the_same_activities_are_two() -> None:
+    """Each loop of the requirements is found in a loop of its own in the design."""
+    one = {"name": "one", "activities": ["ask"], "after": "ask", "again": 0.2}
+    requirements = asked("ask", loops=[one, {**one, "name": "two"}])
+    assert told_in_full(Loop(Loop(ASK, 0.2), 0.2), requirements) == []
+    assert told_in_full(Loop(ASK, 0.2), requirements) == [
+        ("loop", "nothing repeats 'ask' with probability 0.2, as 'two' asks", ("ask",))
+    ]
+    assert told_in_full(Loop(Loop(Loop(ASK, 0.2), 0.2), 0.2), requirements) == [
+        ("loop", "the design repeats 'ask', which the requirements do not ask for", ("ask",))
+    ]
+
+
+@pytest.mark.parametrize(("off", "kept"), [(0.0, True), (4e-10, True), (-4e-10, True), (2e-9, False), (-2e-9, False)])
+def test_a_loop_is_repeated_as_often_as_asked_but_for_rounding(off: float, kept: bool) -> None:
+    loop = {"name": "one", "activities": ["ask"], "after": "ask", "again": 0.2}
+    assert (told_in_full(Loop(ASK, 0.2 + off), asked("ask", loops=[loop])) == []) is kept
+
+
 PEOPLE = {"Anna": {"pools": ["desk"]}, "Ben": {"pools": ["desk", "back"], "skills": ["law"]}}
 POOLS = {"desk": {"least": 1, "most": 2}, "back": {"least": 1, "most": 1}}
 

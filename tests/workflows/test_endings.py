@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -29,8 +31,9 @@ from groupwise.workflows.endings import Endings, deciders, role_of, without_endi
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.requirements import Requirements, parse_requirements
+from groupwise.workflows.scoring.lost_cases import LostCases, passing
 from groupwise.workflows.soundness.check import check_document
-from tests.workflows.designs import random_design
+from tests.workflows.designs import FLAT, random_design
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
 
@@ -158,3 +161,79 @@ def test_a_limit_of_a_loop_counts_its_repetitions() -> None:
     loop = {"name": "l", "activities": ["a"], "after": "a", "again": 0.9, "most": 1}
     found = Endings(asked(a={"knock_out": 0.1}, loops=[loop])).lost(Loop(A, 0.9))
     assert found == pytest.approx(0.1 + 0.9 * 0.9 * 0.1)
+
+
+@pytest.mark.parametrize(("least", "most", "enough"), [(1, 1, 1), (2, 2, 2), (2, 4, 2), (3, 3, 1), (2, 3, 1)])
+def test_copies_end_a_case_if_too_few_of_them_end_well(least: int, most: int, enough: int) -> None:
+    """Every way in which each of the copies may end, for each number of copies, which are equally likely."""
+    lost = []
+    for number in range(least, most + 1):
+        ways = product((True, False), repeat=number)
+        lost.append(sum(0.75 ** sum(way) * 0.25 ** (number - sum(way)) for way in ways if sum(way) < enough))
+    found = Endings(asked(a={"knock_out": 0.25})).lost(Instances(A, least, most, enough))
+    assert found == pytest.approx(sum(lost) / len(lost))
+
+
+def test_the_last_try_fails_by_an_error_or_its_timeout_at_the_speed_of_its_pool() -> None:
+    pools = {"slow": {}, "fast": {"speed": 2.0}}
+    requirements = asked(a={"failure": 0.25, "pools": ["slow", "fast"]}, b={"failure": 1e-10}, pools=pools)
+    endings = Endings(requirements)
+
+    def failure(**handling: Any) -> float:
+        return endings.failure(Activity("a", Handling(**handling)))
+
+    assert (failure(), failure(retry=Retry(1)), failure(retry=Retry(2))) == (0.25, 0.0625, 0.015625)
+    # Ten seconds at the first pool, five at the fast one; whatever takes as long as its timeout is in time.
+    assert (failure(timeout=10.0), failure(timeout=9.0), failure(timeout=9.0, retry=Retry(3))) == (0.25, 1.0, 1.0)
+    assert (failure(timeout=5.0, pool="fast"), failure(timeout=4.0, pool="fast")) == (0.25, 1.0)
+    assert endings.failure(B) == 0.0, "too rare to be drawn"
+    assert endings.failure(C) == endings.knock_out(C) == endings.failure(Activity("unknown")) == 0.0
+    assert endings.lost(A) == 0.25
+    assert Endings(asked(a={"failure": 0.25, "knock_out": 0.5})).lost(A) == pytest.approx(1 - 0.75 * 0.5)
+    assert endings.deciding((Sequence((A, B)), C)) == ["a"]
+
+
+def test_the_parts_of_a_choice_that_end_a_case_are_known_by_their_branches() -> None:
+    branches = {
+        "yes": {"probability": 0.5, "activities": ["b"]},
+        "no": {"probability": 0.2, "activities": ["c"], "ends": True},
+        "lost": {"probability": 0.2, "ends": True},
+        "late": {"probability": 0.1, "ends": True},
+    }
+
+    def ended_by(*parts: Block, **changed: Any) -> list[str]:
+        known = {name: {**told, **changed.get(name, {})} for name, told in branches.items()}
+        requirements = asked(outcomes=[{"name": "verdict", "after": "a", "branches": known}])
+        return Endings(requirements).ended_by(Choice(parts, (1 / len(parts),) * len(parts)))
+
+    assert ended_by(B, C, Skip()) == ["", "no", "lost or late"]
+    assert ended_by(B, Skip()) == ["", "lost or late"]
+    assert ended_by(Skip(), Sequence((Activity("d"), C)), B) == ["lost or late", "no", ""]
+    # Some of those without work go on, so the way of all of them does.
+    assert ended_by(B, C, Skip(), late={"ends": False}) == ["", "no", ""]
+    # If every way ended the case, nothing would be left of it.
+    assert ended_by(C, Skip()) == ["", ""]
+    assert ended_by(B, Activity("d")) == ["", ""]
+    assert ended_by(Activity("d"), Skip()) == ["", ""]
+
+
+def test_a_damaged_mark_names_nobody() -> None:
+    graph = graph_of(Sequence((A, B)), asked(a={"knock_out": 0.2}))
+    gate = next(node for node in graph.nodes if role_of(node) == "gate")
+    (extra,) = gate.extras
+    for text, names in (("", []), ("[", []), ('"a"', []), ("{}", []), ('["a", 3]', ["a", "3"])):
+        attributes = tuple((name, text if name == "of" else value) for name, value in extra.attributes)
+        assert deciders(replace(gate, extras=(replace(extra, attributes=attributes),))) == names
+    assert deciders(graph.by_id["b"]) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_score_and_the_drawing_lose_the_same_cases(seed: int) -> None:
+    """Two formulas for one chance: the cases that come through a design, and those that it ends."""
+    rng = random.Random(f"lost/{seed}")
+    design = random_design(rng, rng.randint(1, 12), FLAT)
+    requirements = random_requirements(rng, design)
+    endings, cases = Endings(requirements), LostCases(requirements)
+    for one in activities(design.root):
+        assert endings.failure(one) == pytest.approx(cases.lost(one), abs=1e-9)
+    assert 1 - endings.lost(design.root) == pytest.approx(passing(design.root, lambda one: 1 - endings.lost(one)))

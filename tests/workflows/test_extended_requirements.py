@@ -11,7 +11,18 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.workflows import contradictions
 from groupwise.workflows.case_flow import CaseFlow, data_order
-from groupwise.workflows.duties import able, at_work, bound, hours, shared
+from groupwise.workflows.duties import (
+    able,
+    able_of,
+    at_work,
+    bound,
+    colourable,
+    hours,
+    impossible,
+    is_human,
+    on_duty,
+    shared,
+)
 from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -380,3 +391,131 @@ def test_where_an_activity_stands_among_the_outcomes() -> None:
     # What comes before the decision by a rule is done by every case; what need not is done by those that go on.
     ordered = CaseFlow(asked("ask offer refuse mend file", outcomes=[DECISION], rules={"precedes": [["mend", "ask"]]}))
     assert ordered.shares == pytest.approx({"ask": 1.0, "offer": 0.75, "refuse": 0.25, "mend": 1.0, "file": 0.75})
+
+
+def test_whoever_works_in_one_of_their_pools_works_in_all_of_them() -> None:
+    people = {"Anna": {"pools": ["desk"]}, "Bert": {"pools": ["desk", "back"]}, "Cleo": {"pools": ["back"]}}
+    pools = {"desk": {"least": 0, "most": 2}, "back": {"least": 0, "most": 2}, "free": {"least": 2, "most": 30}}
+    requirements = asked("a", pools, people=people)
+    # Pools that the design does not name have their fewest servers, and at least one.
+    assert on_duty(requirements, {}) == {"desk": ["Anna", "Bert"], "back": ["Bert"], "free": ["free 1", "free 2"]}
+    assert on_duty(requirements, {"desk": 1, "back": 0, "free": 3}) == {
+        "desk": ["Anna"], "back": [], "free": ["free 1", "free 2", "free 3"],
+    }  # fmt: skip
+    assert on_duty(requirements, {"desk": 2, "back": 0})["back"] == ["Bert"]
+    assert len(on_duty(requirements, {"free": 25})["free"]) == 20
+
+
+def test_nobody_without_a_name_has_a_skill() -> None:
+    parts = stated("a b", {"desk": {"most": 2}, "free": {"most": 2}}, people={"Anna": {"pools": ["desk"]}})
+    parts["people"]["Anna"]["skills"] = ["law"]
+    parts["activities"]["b"]["skills"] = ["law"]
+    requirements = parse_requirements(parts)
+    working = on_duty(requirements, {"desk": 1, "free": 2})
+    found = {(name, pool): able_of(requirements, name, pool, working) for name in "ab" for pool in ("desk", "free")}
+    assert found == {
+        ("a", "desk"): ["Anna"], ("a", "free"): ["free 1", "free 2"], ("b", "desk"): ["Anna"], ("b", "free"): [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("attempts", "found"), [(1, True), (2, True), (3, False), (20_000, False)])
+def test_colours_are_assumed_to_suffice_if_too_many_would_have_to_be_tried(attempts: int, found: bool) -> None:
+    """Nobody, then the first of the two: after both attempts it is known that the second has no colour."""
+    options = {"a": ["red"], "b": ["red"]}
+    assert colourable("ab", options, [("a", "b")], attempts) is found
+    assert colourable("ab", {"a": ["red"], "b": ["red", "blue"]}, [("a", "b")]) is True
+    assert colourable("ab", options, []) is True
+    assert colourable("ab", options, [("a", "a")]) is False
+    assert colourable("", {}, []) is True
+
+
+def test_a_pool_works_if_one_of_its_people_does() -> None:
+    pools = {"night": {"most": 2, "calendar": [[0, 6]]}}
+    people = {"Anna": {"pools": ["night"], "calendar": [[6, 16]]}, "Bert": {"pools": ["night"], "calendar": [[5, 7]]}}
+    assert impossible(asked("a", pools, people=people)) == []
+    people["Bert"]["calendar"] = [[6, 7]]
+    assert impossible(asked("a", pools, people=people)) == [
+        "nobody works in 'night': no hours of 'Anna', 'Bert' are hours of the pool"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "pool", "human"),
+    [
+        ("human", None, True), ("human", "machine", True), ("decision", "machine", True), ("receive", None, True),
+        ("service", None, False), ("service", "machine", False), ("service", "person", True),
+        ("send", "machine", False), (None, None, False), (None, "machine", False), (None, "person", True),
+    ],
+)  # fmt: skip
+def test_people_do_what_is_theirs_by_its_kind_or_its_pool(kind: str | None, pool: str | None, human: bool) -> None:
+    pools = {"machine": {"kind": "machine"}, "person": {"kind": "person"}}
+    activity = {"kind": kind, "duration": {"mean": 1}, "pools": [] if kind == "receive" else list(pools)}
+    requirements = parse_requirements({"name": "t", "activities": {"a": activity}, "pools": pools})
+    assert is_human(requirements, "a", pool) is human
+
+
+def optional(parts: dict[str, Any], names: str) -> Requirements:
+    """The requirements with these activities optional."""
+    for name in names.split():
+        parts["activities"][name]["optional"] = True
+    return parse_requirements(parts)
+
+
+@pytest.mark.parametrize("pair", [["a", "b"], ["b", "a"]])
+def test_what_belongs_together_is_needed_together_whichever_is_named_first(pair: list[str]) -> None:
+    rules = {"coexist": [pair], "excludes": [["a", "b"]]}
+    first, second = pair
+    assert said(optional(stated("a b", rules=rules), "b")) == [
+        (
+            "'a' and 'b' never happen in the same case "
+            f"(a case has both {first!r} and {second!r} or neither; 'a' excludes 'b')"
+        )
+    ]
+
+
+@pytest.mark.parametrize(("rule", "contradicts"), [("coexist", True), ("response", False), ("chain", False)])
+def test_only_what_belongs_together_is_asked_for_backwards(rule: str, contradicts: bool) -> None:
+    rules = {"response": [["a", "b"]], "excludes": [["b", "c"]]}
+    rules[rule] = [*rules.get(rule, []), ["c", "a"]]
+    found = said(optional(stated("a b c", rules=rules), "b c"))
+    assert [text.partition(" (")[0] for text in found] == [
+        "'a' asks for 'c' and 'b', which never happen in the same case"
+    ] * contradicts
+
+
+def test_branches_that_all_end_the_case_may_have_work_of_their_own() -> None:
+    ends = {name: {"probability": 0.5, "activities": [name], "ends": True} for name in ("offer", "refuse")}
+    assert said(asked("ask offer refuse", outcomes=[{**DECISION, "branches": ends}])) == []
+
+
+@pytest.mark.parametrize(("change", "contradicts"), [({}, True), ({"optional": True}, False), ({"pools": []}, False)])
+@pytest.mark.parametrize("rule", ["different_people", "separate"])
+@pytest.mark.parametrize("changed", ["a", "b"])
+def test_only_work_that_somebody_must_do_needs_people(rule: str, change: Any, contradicts: bool, changed: str) -> None:
+    parts = stated("a b", ONE, rules={rule: [["a", "b"]]})
+    parts["activities"][changed] |= change
+    assert bool(said(parse_requirements(parts))) is contradicts
+
+
+@pytest.mark.parametrize(
+    ("chain", "words"),
+    [
+        ([["ask", "sign"], ["ask", "file"]], "'sign' and 'file' cannot both come directly after 'ask'"),
+        ([["sign", "ask"], ["file", "ask"]], "'sign' and 'file' cannot both come directly before 'ask'"),
+        ([["ask", "sign"], ["sign", "file"]], ""),
+        ([["ask", "sign"], ["ask", "sign"]], ""),
+    ],
+)
+def test_one_place_is_for_one_activity(chain: list[list[str]], words: str) -> None:
+    parts = stated("ask sign file", rules={"chain": chain})
+    found = said(parse_requirements(parts))
+    assert [text.partition(" (")[0] for text in found] == ([words] if words else [])
+    for name in ("ask", "sign", "file"):
+        some = stated("ask sign file", rules={"chain": chain})
+        assert said(optional(some, name)) == [], "what need not be there needs no place"
+
+
+def test_only_what_is_needed_comes_between() -> None:
+    rules = {"chain": [["ask", "sign"]], "precedes": [["ask", "file"], ["file", "sign"]]}
+    assert len(said(asked("ask sign file", rules=rules))) == 1
+    assert said(optional(stated("ask sign file", rules=rules), "file")) == []

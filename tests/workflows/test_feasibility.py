@@ -13,8 +13,9 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Activity, Block, Design, Loop, Sequence
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.feasibility import contradictions, insist_feasible, overloads
-from groupwise.workflows.lower_bounds import best_cycle_time, least_work
+from groupwise.workflows.lower_bounds import best_cycle_time, busy_times, least_wages, least_work, shortest_times
 from groupwise.workflows.requirements import Requirements, parse_requirements
+from groupwise.workflows.rules import needs
 
 
 def asked(activities: dict[str, dict[str, Any]], pools: dict[str, Any] | None = None, **parts: Any) -> Requirements:
@@ -244,3 +245,157 @@ def test_contradictions_of_their_own_are_all_found_and_each_is_as_small_as_it_ca
         insist_feasible(busy)
     assert error.value.hint == "Change the pools, people or demand."
     assert "more)" not in error.value.message
+
+
+DESK = {"desk": {"least": 0, "most": 4, "wage": 0.1}}
+
+
+@pytest.mark.parametrize(
+    ("desk", "demand", "wages"),
+    [
+        ({}, {"arrivals_per_second": 0.05}, 0.1),
+        # Busy all the time is not enough to keep up.
+        ({}, {"arrivals_per_second": 0.1}, 0.2),
+        ({}, {"arrivals_per_second": 0.25}, 0.3),
+        ({}, {"arrivals_per_second": 0.9}, 0.4),
+        ({"least": 3}, {"arrivals_per_second": 0.05}, 0.3),
+        ({"speed": 2.0}, {"arrivals_per_second": 0.1}, 0.1),
+        # Open half of the week: twice the servers, paid for half of it.
+        ({"calendar": [[0, 84]]}, {"arrivals_per_second": 0.06}, 0.1),
+        ({}, {"runs": 5}, 0.1),
+        ({"least": 2}, {"runs": 5}, 0.2),
+    ],
+)
+def test_the_least_wages_pay_the_fewest_servers_that_keep_up(desk: dict[str, Any], demand: Any, wages: float) -> None:
+    pools = {"desk": {**DESK["desk"], **desk}}
+    assert least_wages(asked({"a": {"pools": ["desk"]}}, pools, demand=demand)) == pytest.approx(wages)
+
+
+def test_only_work_that_one_pool_must_do_needs_its_servers() -> None:
+    pools = {**DESK, "back": {"least": 0, "most": 4, "wage": 1.0}}
+    demand = {"arrivals_per_second": 0.25}
+    assert least_wages(asked({"a": {"pools": ["desk", "back"]}}, pools, demand=demand)) == 0
+    both = {"a": {"pools": ["desk"]}, "b": {"pools": ["desk"]}, "c": {"pools": ["back"]}}
+    assert least_wages(asked(both, {**pools, "desk": {"most": 9, "wage": 0.1}}, demand=demand)) == pytest.approx(
+        0.6 + 3
+    )
+
+
+def test_people_are_paid_for_their_own_hours_and_once() -> None:
+    pools = {"desk": {"least": 1, "most": 2, "wage": 0.1}, "back": {"least": 1, "most": 1, "wage": 5.0}}
+    people = {"Anna": {"pools": ["desk", "back"], "calendar": [[0, 84]]}, "Bert": {"pools": ["desk"]}}
+    work = {"a": {"pools": ["desk"]}}
+    for rate, wages in ((0.05, 0.05), (0.15, 0.15)):
+        found = least_wages(asked(work, pools, people=people, demand={"arrivals_per_second": rate}))
+        assert found == pytest.approx(wages)
+
+
+LOOP = {"name": "l", "activities": ["a"], "after": "a", "again": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("parts", "times"),
+    [
+        ({}, {"a": 20.0, "b": 10.0}),
+        ({"most": 1}, {"a": 15.0, "b": 10.0}),
+        ({"redo": ["b"]}, {"a": 20.0, "b": 10.0}),
+        ({"redo": ["b"], "most": 1}, {"a": 15.0, "b": 5.0}),
+        ({"redo": ["b"], "most": 2}, {"a": 17.5, "b": 7.5}),
+    ],
+)
+def test_rounds_of_a_loop_are_counted_to_the_last(parts: dict[str, Any], times: dict[str, float]) -> None:
+    requirements = asked({"a": {}, "b": {}}, loops=[{**LOOP, **parts}])
+    assert busy_times(requirements, needs(requirements)) == pytest.approx(times)
+    first = {"a": 10.0, "b": 5.0 if "redo" in parts else 10.0}
+    assert shortest_times(requirements, needs(requirements)) == pytest.approx(first)
+
+
+def rounds_drawn(most: int | None) -> tuple[float, float]:
+    """Rounds and repetitions of a loop that is repeated with 0.5 where 0.8 of the cases pass each round."""
+    rounds = again = 0.0
+    alive = 1.0
+    for number in range(200):
+        rounds += alive
+        if number == most:
+            break
+        alive *= 0.8 * 0.5
+        again += alive
+    return rounds, again
+
+
+@pytest.mark.parametrize("most", [None, 1, 2, 5])
+@pytest.mark.parametrize("ending", [{"knock_out": 0.2}, {"failure": 0.2}])
+def test_whoever_is_out_does_not_come_round_again(most: int | None, ending: dict[str, float]) -> None:
+    loop = {**LOOP, "redo": ["b"], "most": most}
+    requirements = asked({"a": ending, "b": {}}, loops=[loop])
+    rounds, again = rounds_drawn(most)
+    assert busy_times(requirements, needs(requirements)) == pytest.approx({"a": 10 * rounds, "b": 10 * again})
+    outcome = {
+        "name": "o", "after": "a", "branches": {"go": {"probability": 0.8}, "over": {"probability": 0.2, "ends": True}},
+    }  # fmt: skip
+    decided = asked({"a": {}, "b": {}}, loops=[loop], outcomes=[outcome])
+    assert busy_times(decided, needs(decided))["a"] == pytest.approx(10 * rounds)
+
+
+def test_an_outer_round_is_passed_only_through_all_rounds_inside() -> None:
+    loops = [{**LOOP, "name": "inner"}, {**LOOP, "name": "outer", "activities": ["a", "b"], "after": "b"}]
+    requirements = asked({"a": {"knock_out": 0.2}, "b": {}}, loops=loops)
+    # A round of the inner loop is passed with 0.8 and repeated with 0.5; one of the outer has two of those on average.
+    inner, outer = 1 / (1 - 0.5 * 0.8), 1 / (1 - 0.5 * 0.8**2)
+    found = busy_times(requirements, needs(requirements))
+    assert found == pytest.approx({"a": 10 * inner * outer, "b": 10 * 0.8**2 * outer})
+
+
+@pytest.mark.parametrize(("optional", "seconds"), [(False, 10.0), (True, 5.0)])
+def test_what_ends_cases_comes_later_only_through_what_every_design_has(optional: bool, seconds: float) -> None:
+    free = {"duration": {"mean": 0}}
+    activities = {"a": {}, "between": {**free, "optional": optional}, "last": {**free, "knock_out": 0.5}}
+    rules = {"precedes": [["a", "between"], ["between", "last"]]}
+    assert best_cycle_time(asked(activities, rules=rules))[0] == pytest.approx(seconds)
+
+
+def test_of_equally_long_chains_the_last_by_name_is_told() -> None:
+    names = ("b", "c", "a")
+    assert best_cycle_time(asked({name: {} for name in names})) == (10.0, ["c"])
+    rules = {"precedes": [["a", "d"], ["c", "d"], ["b", "d"]]}
+    assert best_cycle_time(asked({name: {} for name in (*names, "d")}, rules=rules)) == (20.0, ["c", "d"])
+    assert best_cycle_time(asked({"a": {"optional": True}})) == (0.0, [])
+
+
+def test_a_case_waits_once_for_the_pool_that_opens_last_and_only_where_it_comes_there() -> None:
+    pools = {"early": {"calendar": [[1, 168]]}, "late": {"calendar": [[2, 168]]}}
+    work = {"a": {"pools": ["early"]}, "b": {"pools": ["late"]}, "c": {}}
+    rules = {"precedes": [["c", "a"], ["a", "b"]]}
+    assert best_cycle_time(asked(work, pools, rules=rules)) == (30 + 7200, ["c", "a", "b"])
+    swapped = {"precedes": [["c", "b"], ["b", "a"]]}
+    assert best_cycle_time(asked(work, pools, rules=swapped)) == (30 + 7200, ["c", "b", "a"])
+    some = [{"name": "some", "options": {"b": 0.25}}]
+    found = best_cycle_time(asked(work, {**pools, "early": {}}, rules=rules, branches=some))
+    assert found == (20 + 0.25 * (7200 + 10), ["c", "a", "b"])
+
+
+def test_checks_that_cost_no_time_come_first() -> None:
+    desk = {"pools": ["desk"]}
+    for check in ({"duration": {"mean": 0}, **desk}, {"duration": {"mean": 50}}):
+        found = least_work(asked({"a": desk, "check": {**check, "knock_out": 0.5}}, DESK))
+        assert found == pytest.approx(5)
+
+
+@pytest.mark.parametrize(("more", "found"), [(7, 1), (8, 0)])
+def test_pools_are_too_few_together_as_long_as_all_their_unions_can_be_tried(more: int, found: int) -> None:
+    """Each two of three pools have work for 1.4 servers, which two can do; all three have work for 4.2."""
+    pairs = {"pq": ["p", "q"], "qr": ["q", "r"], "pr": ["p", "r"]}
+    work = {name: {"pools": some, "duration": {"mean": 14}} for name, some in pairs.items()}
+    work |= {f"a{number}": {"pools": [f"s{number}"], "duration": {"mean": 1}} for number in range(more)}
+    pools = {pool: {} for one in work.values() for pool in one["pools"]}
+    assert len(overloads(asked(work, pools, demand={"arrivals_per_second": 0.1}))) == found
+
+
+@pytest.mark.parametrize(
+    ("most", "listed"), [(5, "p 1, p 2, p 3, p 4, p 5, q 1"), (6, "p 1, p 2, p 3, p 4, p 5, p 6 …")]
+)
+def test_of_many_people_the_first_six_are_named(most: int, listed: str) -> None:
+    pools = {"p": {"most": most}, "q": {}}
+    requirements = asked({"a": {"pools": ["p"]}, "b": {"pools": ["q"]}}, pools, rules={"same_person": [["a", "b"]]})
+    (found,) = contradictions(requirements)
+    assert found.words == f"nobody can be found for 'a', 'b', which only {listed} may do"

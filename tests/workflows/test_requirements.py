@@ -12,6 +12,7 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.requirements import (
     PAIR_RULES,
     Requirements,
+    merged_hours,
     parse_requirements,
     read_requirements,
     schema,
@@ -283,3 +284,104 @@ def test_the_first_mistake_is_named_and_the_others_are_counted() -> None:
         parse_requirements({"name": "n", "activities": {"a": {"duration": {"mean": -1}}}, "speed": 3, "pace": 4})
     assert error.value.message.startswith("activities.a.duration.mean: ")
     assert error.value.message.endswith(" (and 2 more)")
+
+
+def decided(name: str, after: str, **branches: list[str]) -> dict[str, Any]:
+    """An outcome with branches of these activities, all equally likely."""
+    share = 1 / len(branches)
+    return {
+        "name": name,
+        "after": after,
+        "branches": {title: {"probability": share, "activities": some} for title, some in branches.items()},
+    }
+
+
+def three(**parts: Any) -> dict[str, Any]:
+    return changed(activities={name: {"duration": {"mean": 1}} for name in "abc"}, **parts)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (pool(calendar=[[160, 8]]), ("pools.p: the shift [160, 8] ends before it starts "
+         "(one over the end of the week is two: [160, 168] and [0, 8])")),
+        (pool(calendar=[[8, 12], [160, 0]]), "pools.p: the shift [160, 0] ends before it starts"),
+        (pool(calendar=[[0, 168.5]]), "pools.p: [0, 168.5] must be hours of a week, from 0 to 168"),
+        (pool(calendar=[[7, 7]]), "pools.p: nobody works in [7, 7]: a shift must end after it starts"),
+        (pool(least=3, most=2), "pools.p: least is 3, which is more than most (2)"),
+        (duration(kind="uniform", mean=1, std=1),
+         "activities.a.duration: a uniform duration with mean 1.0 and std 1.0 includes negative times"),
+        (activity(skills=["law", "tax"]), "activities.a: it needs the skill 'law', but no pool may do it"),
+        (three(outcomes=[decided("o", "a", p=["b", "b"], q=[])]), "'b' is twice in branch 'p' of 'o'"),
+        (three(outcomes=[decided("o", "a", p=["b"], q=["b"])]), "'b' is in two branches: 'p' of 'o' and 'q' of 'o'"),
+        (three(branches=[{"name": "x", "options": {"b": 0.5}}], outcomes=[decided("o", "a", p=["b"], q=[])]),
+         "'b' is in two branches: 'x' and 'p' of 'o'"),
+        (three(outcomes=[decided("o", "c", p=["b"], q=[]), decided("r", "b", p=["c"], q=[])]),
+         "an outcome would have to be decided before itself: 'o' → 'r' → 'o'"),
+        (three(pools={"p": {"least": 2, "most": 2}}, people={"Anna": {"pools": ["p"]}}),
+         "pool 'p' must have at least 2 servers, but has only 1 person"),
+        (three(pools={"desk": {}}, people={"Anna": {"pools": ["dask"]}}),
+         "'Anna' is in the pool 'dask', which is not in pools (did you mean 'desk'?)"),
+        (changed(activities={"a": {"duration": {"mean": 1}, "pools": ["dask"]}}, pools={"desk": {}}),
+         "activity 'a' names the pool 'dask', which is not in pools (did you mean 'desk'?)"),
+        (three(branches=[{"name": "x", "options": {"a": 0.75, "b": 0.5}}]),
+         "branches.0: the probabilities of 'x' must be above 0 and add up to at most 1, not 1.25"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_what_is_wrong_and_where(value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_requirements(value)
+    assert error.value.message == message
+
+
+def test_outcomes_may_follow_each_other_in_any_depth() -> None:
+    nested = [decided("o", "a", p=["b"], q=[]), decided("r", "b", p=["c"], q=[])]
+    for outcomes in (nested, nested[::-1]):
+        assert len(parse_requirements(three(outcomes=outcomes)).outcomes) == 2
+
+
+def test_people_limit_only_their_own_pools_and_skills_need_only_one_pool_with_people() -> None:
+    pools = {"p": {"most": 9}, "q": {"most": 9}}
+    skilled = {"duration": {"mean": 1}, "pools": ["q", "p"], "skills": ["law"]}
+    given = changed(activities={"a": skilled}, pools=pools, people={"Anna": {"pools": ["p"], "skills": ["law"]}})
+    found = parse_requirements(given)
+    assert {name: one.most for name, one in found.pools.items()} == {"p": 1, "q": 9}
+    given["activities"]["a"] = {**skilled, "pools": ["q"]}
+    with pytest.raises(ConfigError, match="'a' needs the skill 'law', but its pools have no people"):
+        parse_requirements(given)
+
+
+@pytest.mark.parametrize(
+    ("calendar", "merged"),
+    [
+        ((), ()),
+        (((5, 9), (1, 3)), ((1, 3), (5, 9))),
+        (((1, 5), (5, 9)), ((1, 9),)),
+        (((1, 9), (2, 3), (8, 12)), ((1, 12),)),
+        (((1, 9), (2, 3), (9.5, 12)), ((1, 9), (9.5, 12))),
+    ],
+)
+def test_hours_that_overlap_or_touch_are_one_shift(calendar: Any, merged: Any) -> None:
+    assert merged_hours(calendar) == merged
+
+
+def test_what_is_not_stated_is_always_there_free_certain_and_done_by_one() -> None:
+    outcomes = [outcome(0.5, 0.5)["outcomes"][0]]
+    found = parse_requirements(
+        changed(pools={"p": {}}, people={"Anna": {"pools": ["p"]}}, outcomes=outcomes, loops=loop()["loops"])
+    ).model_dump()
+    nothing: dict[str, Any] = {"pools": (), "reads": (), "writes": (), "skills": (), "documentation": "", "kind": None}
+    assert found["activities"]["a"] == {
+        **nothing, "duration": {"kind": "exponential", "mean": 1.0, "std": None}, "optional": False,
+        **dict.fromkeys(("cost", "cpu", "memory", "failure", "knock_out"), 0.0),
+    }  # fmt: skip
+    assert found["pools"]["p"] == {
+        "least": 1, "most": 1, "kind": "person", "wage": 0.0, "speed": 1.0, "calendar": (),
+    }  # fmt: skip
+    assert found["people"]["Anna"] == {"pools": ("p",), "skills": (), "calendar": ()}
+    assert found["outcomes"][0]["branches"]["x0"] == {"probability": 0.5, "activities": (), "ends": False}
+    assert (found["loops"][0]["most"], found["loops"][0]["redo"]) == (None, ())
+    assert found["rules"] == {**dict.fromkeys((*PAIR_RULES, "must_include"), ()), "deadline": None}
+    assert found["demand"] == {"arrivals_per_second": None, "runs": 1}
+    assert found["objective"] == {"performance": 0.40, "structure": 0.25, "maintainability": 0.20, "resources": 0.15}
+    assert (found["branches"], found["data"], found["start"], found["documentation"]) == ((), {}, None, "")

@@ -271,6 +271,16 @@ def test_shares_follow_choices_loops_and_cancellations() -> None:
     assert list(found) == list("abcdef")
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_cases_come_to_an_activity_as_often_as_the_walk_of_the_score_says(seed: int) -> None:
+    rng = random.Random(f"shares/{seed}")
+    root = random_block(rng, rng.randint(1, 14))
+    walked = [(activity.name, share) for activity, share, _ in anatomy(Design("d", root)).runs]
+    assert [(place.activity.name, place.share) for place in places_of(root)] == [
+        (name, pytest.approx(share)) for name, share in walked
+    ]
+
+
 def quick(root: Block, requirements: Requirements, **rest: Any) -> list[str]:
     """The rules broken according to the quick way, which first confirms that none is."""
     design = Design("d", root, **rest)

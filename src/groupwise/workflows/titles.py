@@ -49,9 +49,9 @@ def _with_share(flow: Flow, name: str) -> str:
 def percent(share: float) -> str:
     """62%, 2.5%, 0.1%: as many digits as are useful."""
     value = 100 * share
-    if 0 < value < 0.05 or 99.95 < value < 100:
+    if 0 < value < 0.05 or 99.95 <= value < 100:
         return "under 0.1%" if value < 1 else "over 99.9%"
-    if 9.95 <= value <= 99.5 or abs(value - round(value)) < 0.05:
+    if 9.95 <= value < 99.5 or abs(value - round(value)) < 0.05:
         return f"{value:.0f}%"
     return f"{value:.1g}%" if value < 1 else f"{value:.1f}%"
 

@@ -182,14 +182,22 @@ def test_outside_its_class_it_says_why_and_the_simulation_decides() -> None:
     outside: list[tuple[Block, Requirements, str]] = [
         (A, asked(activity, 0.01, p={"calendar": [[9, 17]]}), "has working hours"),
         (Activity("a", Handling(scheduling="due")), asked(activity, 0.1, p={}), "by due time"),
-        (Instances(A, 2, 3, 1), asked(activity, 0.1, p={}), "of 3 instances some are cancelled"),
+        (Instances(A, 2, 3, 1), asked(activity, 0.1, p={}), "of 3 instances some are cancelled once 1 are done"),
+        (Instances(Sequence((A, Skip())), 2, 2, 2), asked(activity, 0.1, p={}), "contain more than one activity"),
     ]
     for block, requirements, reason in outside:
         found = analysed(block, requirements)
         assert not found.valid
         assert reason in found.reason
         assert evaluate(Design("d", block), requirements, cases=200).tier == "simulation"
-    assert evaluate(Design("d", A), asked(activity, 0.1, p={})).tier == "analytic"
+    inside: list[tuple[Block, Requirements]] = [
+        (A, asked(activity, 0.1, p={})),
+        (Instances(A, 2, 2, 2), asked(activity, 0.1, p={})),
+        # Only a pool that something uses can be closed.
+        (A, asked(activity, 0.1, p={}, q={"calendar": [[9, 17]]})),
+    ]
+    for block, requirements in inside:
+        assert evaluate(Design("d", block), requirements).tier == "analytic"
 
 
 def test_what_a_design_gets_wrong_is_named() -> None:

@@ -15,7 +15,7 @@ from groupwise.workflows.evaluation.analytic import capacity_of, overload
 from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.performance import SimulatedTry
 from groupwise.workflows.evaluation.simulation import confidence, simulate
-from groupwise.workflows.evaluation.staffing import busiest, common_shifts
+from groupwise.workflows.evaluation.staffing import Roster, busiest, common_shifts, open_time, shifts_of
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
 FIXED = {"kind": "fixed", "mean": 10.0}
@@ -280,3 +280,100 @@ def test_a_simulation_ends_although_its_cases_never_do_and_people_come_and_go(de
     root = Sequence((*TWO.parts, Activity("patrol")))
     with pytest.raises(DesignError, match="cases never end, because nobody there may do what comes next"):
         evaluate(Design("test", root, (("desk", 2),)), requirements)
+
+
+@pytest.mark.parametrize(
+    ("root", "ben", "both"),
+    [
+        # Ten seconds each: what Ben alone can do, and what both can do, in seconds per case.
+        (Sequence((Activity("legal"), Activity("plain"))), 10, 10),
+        (Choice((Activity("legal"), Activity("plain")), (0.8, 0.2)), 8, 2),
+        (Choice((Activity("plain"), Activity("legal")), (0.8, 0.2)), 2, 8),
+        (Loop(Activity("legal"), 0.75, Activity("plain")), 40, 30),
+        (Loop(Activity("plain"), 0.75, Activity("legal")), 30, 40),
+        (Sequence((Loop(Activity("legal"), 0.5), Activity("plain"))), 20, 10),
+    ],
+)
+def test_the_capacity_of_people_with_skills_counts_branches_and_rounds(root: Block, ben: float, both: float) -> None:
+    people = {"Anna": {"pools": ["desk"]}, "Ben": {"pools": ["desk"], "skills": ["law"]}}
+    work = {"duration": FIXED, "pools": ["desk"]}
+    requirements = asked({"legal": {**work, "skills": ["law"]}, "plain": work}, people, pools={"desk": {"most": 2}})
+    encoded = encode(Design("test", root, (("desk", 2),)), requirements)
+    assert capacity_of(encoded) == pytest.approx(1 / max(ben, (ben + both) / 2))
+
+
+def test_without_arrivals_nobody_is_busy_and_nothing_waits() -> None:
+    work = {"check": {"duration": FIXED, "pools": ["desk"]}, "approve": {"duration": FIXED, "pools": ["desk"]}}
+    value = {"name": "test", "activities": work, "pools": {"desk": {"most": 2, "wage": 0.5}}, "demand": {"runs": 3}}
+    found = evaluate(Design("test", TWO, (("desk", 2),)), parse_requirements(value), "analytic")
+    assert (found.cycle_time, found.waiting, found.utilisation) == (20, 0, {"desk": 0.0})
+    # As if the pools were always at their limit: two servers, 20 seconds of work a case, at 0.5 each.
+    assert (found.throughput, found.capacity, found.cost) == (0.1, 0.1, pytest.approx(1.0 / 0.1))
+    assert (found.valid, found.reason) == (False, "runs start at once instead of arriving, so waiting is left out")
+
+
+def able(rules: dict[str, Any], skills: dict[str, list[str]], *pools: tuple[str, str]) -> dict[str, set[str]]:
+    """Who may do each activity of a design, where Anna knows law and Ben and Cleo do not."""
+    people = {"Anna": {"pools": ["desk"], "skills": ["law"]}, "Ben": {"pools": ["desk", "back"]},
+              "Cleo": {"pools": ["back"]}}  # fmt: skip
+    work = {name: {"duration": FIXED, "pools": ["desk", "back"], "skills": skills.get(name, [])} for name in "abc"}
+    limits = {"desk": {"least": 2, "most": 2}, "back": {"least": 2, "most": 2}}
+    roster = Roster(asked(work, people, rules=rules, pools=limits))
+    workers, numbers = roster.workers(np.array([2, 2])), {"desk": 0, "back": 1}
+    found = roster.able(workers, {"abc".index(name): numbers[pool] for name, pool in pools})
+    return {"abc"[activity]: {workers[number].name for number in who} for activity, who in found.items()}
+
+
+DESK = (("a", "desk"), ("b", "desk"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "skills", "pools", "found"),
+    [
+        ({}, {}, DESK, {"a": "Anna Ben", "b": "Anna Ben"}),
+        ({}, {"a": ["law"]}, DESK, {"a": "Anna", "b": "Anna Ben"}),
+        # What only Anna can do is left to her, and she does not do the other work of it where somebody else can.
+        ({"different_people": [["a", "b"]]}, {"a": ["law"]}, DESK, {"a": "Anna", "b": "Ben"}),
+        ({"different_people": [["b", "a"]]}, {"a": ["law"]}, DESK, {"a": "Anna", "b": "Ben"}),
+        ({"different_people": [["a", "b"]]}, {"a": ["law"], "b": ["law"]}, DESK, {"a": "Anna", "b": "Anna"}),
+        ({"different_people": [["a", "b"]]}, {}, DESK, {"a": "Anna Ben", "b": "Anna Ben"}),
+        # Whoever begins can do everything that the same person must do, also through another activity.
+        ({"same_person": [["a", "b"]]}, {"b": ["law"]}, DESK, {"a": "Anna", "b": "Anna"}),
+        ({"same_person": [["a", "b"]]}, {}, (("a", "desk"), ("b", "back")), {"a": "Ben", "b": "Ben"}),
+        (
+            {"same_person": [["a", "b"], ["b", "c"]]},
+            {},
+            (("a", "desk"), ("b", "back"), ("c", "back")),
+            {"a": "Ben", "b": "Ben", "c": "Ben"},
+        ),
+        # What the design does not have binds nobody.
+        ({"same_person": [["a", "b"], ["b", "c"]]}, {"b": ["law"]}, (("a", "desk"), ("c", "back")),
+         {"a": "Anna Ben", "c": "Ben Cleo"}),
+    ],
+)  # fmt: skip
+def test_who_may_do_what_follows_from_skills_and_duties(rules: Any, skills: Any, pools: Any, found: Any) -> None:
+    assert able(rules, skills, *pools) == {name: set(who.split()) for name, who in found.items()}
+
+
+@pytest.mark.parametrize(("groups", "load"), [(12, 2.25), (13, 2.25)])
+def test_many_groups_are_tried_one_by_one_and_all_together(groups: int, load: float) -> None:
+    """Work of 0.9 for every two neighbours in a ring, who are there for 0.4 each: together 0.9 for 0.4."""
+    ring = [(frozenset({number, (number + 1) % groups}), 0.9) for number in range(groups)]
+    found, chosen = busiest(ring, [0.4] * groups)
+    assert (found, sorted(chosen)) == (pytest.approx(load), list(range(groups)))
+    alone = [*ring[:-1], (frozenset({groups - 1, 0}), 9.0)]
+    assert busiest(alone, [0.4] * groups) == (pytest.approx(9.0 / 0.8), (groups - 1,))
+    assert busiest([], []) == (0.0, ())
+    assert busiest([(frozenset({0}), 1.0)], [0.0]) == (np.inf, (0,))
+
+
+@pytest.mark.parametrize("calendar", [(), ((9, 17),), ((0, 1), (20, 30), (167, 168)), ((30, 40), (9, 17), (12, 20))])
+def test_time_at_work_is_counted_hour_by_hour(calendar: Any) -> None:
+    hours = [any(start <= hour < end for start, end in calendar) or not calendar for hour in range(168)]
+    times = np.array([0.0, 9.0, 12.5, 17.0, 168.0, 168.5, 180.0, 2 * 168 + 35.25]) * 3600
+    found = open_time(shifts_of(calendar), times)
+    wanted = []
+    for time in times / 3600:
+        whole = int(time)
+        wanted.append(sum(hours[hour % 168] for hour in range(whole)) + (time - whole) * hours[whole % 168])
+    assert (found / 3600).tolist() == pytest.approx(wanted)

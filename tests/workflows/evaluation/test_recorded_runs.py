@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from groupwise.cli import run
+from groupwise.workflows.blocks import Activity, Design, Parallel, Sequence
 from groupwise.workflows.evaluation.recorded_runs import overhead_per_task, with_overhead
 from groupwise.workflows.evaluation.schedule import schedule_design
 from groupwise.workflows.files.wfcommons import recorded_makespan
 from groupwise.workflows.inspection import open_workflow
+from groupwise.workflows.requirements import parse_requirements
 
 # Two tasks at once, then one: 10 s + 5 s on a machine with two cores, 15 s + 5 s with one.
 TASKS: dict[str, tuple[float, list[str]]] = {"a": (10.0, []), "b": (5.0, []), "c": (5.0, ["a", "b"])}
@@ -66,3 +68,22 @@ def test_a_file_that_is_not_a_record_has_no_makespan(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"workflow": {"execution": {"makespanInSeconds": 5}}}', encoding="utf8")
     assert recorded_makespan(tmp_path / "other.json") is None
     assert recorded_makespan(tmp_path / "missing.bpmn") is None
+
+
+@pytest.mark.parametrize(
+    ("makespan", "overhead"), [(20.0, 0.0), (22.0, 2.0), (23.75, 3.75), (30.0, 5.0), (50.0, 9.0), (505.0, 100.0)]
+)
+@pytest.mark.parametrize("pools", [{}, {"p": {"least": 2, "most": 2}}])
+def test_the_overhead_is_found_also_where_another_path_becomes_the_longest(
+    makespan: float, overhead: float, pools: dict[str, Any]
+) -> None:
+    """One task of 20 s beside five of 1 s in a row: with more than 3.75 s each, the five take longer."""
+    names = [f"t{number}" for number in range(5)]
+    tasks = {name: {"duration": {"kind": "fixed", "mean": 1}, "pools": list(pools)} for name in names}
+    tasks["long"] = {"duration": {"kind": "fixed", "mean": 20}, "pools": list(pools)}
+    requirements = parse_requirements({"name": "r", "activities": tasks, "pools": pools})
+    row = Sequence(tuple(map(Activity, names)))
+    design = Design("d", Parallel((Activity("long"), row)))
+    found = overhead_per_task(design, requirements, makespan)
+    assert found == pytest.approx(overhead, rel=2e-3, abs=0.02)
+    assert schedule_design(design, with_overhead(requirements, found))[0].makespan == pytest.approx(makespan, rel=1e-3)

@@ -153,3 +153,23 @@ def test_a_gap_that_fits_exactly_is_used() -> None:
 def test_a_sequence_takes_the_sum() -> None:
     requirements = parse_requirements({"name": "r", "activities": {n: {"duration": {"mean": 4}} for n in "ab"}})
     assert evaluate(Design("d", Sequence((Activity("a"), Activity("b")))), requirements).cycle_time == 8
+
+
+def test_of_equals_the_first_task_gets_the_first_machine() -> None:
+    same = TaskGraph(("a", "b", "c"), ((4.0, 4.0),) * 3, {})
+    for planned in (heft(same), list_schedule(same)):
+        assert [(one.task, one.machine, one.start) for one in planned.placed] == [
+            ("a", 0, 0.0), ("b", 1, 0.0), ("c", 0, 4.0),
+        ]  # fmt: skip
+    # A task of no duration has the rank of its follower, and comes before it all the same.
+    nothing = TaskGraph(("later", "earlier"), ((4.0,), (0.0,)), {(1, 0): 0.0})
+    assert [one.task for one in heft(nothing).placed] == ["earlier", "later"]
+
+
+def test_tasks_without_a_machine_wait_for_nobody_but_those_before_them() -> None:
+    work = TaskGraph(("a", "wait", "also", "b"), ((5.0,), (), (), (5.0,)), {(0, 1): 9.0, (1, 3): 9.0}, {1: 7.0, 2: 7.0})
+    for planned in (heft(work), list_schedule(work)):
+        assert {one.task: (one.machine, one.start, one.end) for one in planned.placed} == {
+            "a": (0, 0.0, 5.0), "wait": (-1, 5.0, 12.0), "also": (-1, 0.0, 7.0), "b": (0, 21.0, 26.0),
+        }  # fmt: skip
+    assert upward_ranks(work) == [5 + 9 + 7 + 9 + 5, 7 + 9 + 5, 7, 5]

@@ -220,6 +220,16 @@ def test_who_is_taken_next(scheduling: Any, order: str) -> None:
     assert "".join(t.activity for t in found.trace[1:]) == order
 
 
+@pytest.mark.parametrize("scheduling", ["fifo", "priority", "shortest", "due"])
+def test_of_equals_the_one_that_came_first_is_taken_next(scheduling: Any) -> None:
+    """Each comes a second after the one before it, and the pool is busy until all are there."""
+    activities = {name: {"duration": {"kind": "fixed", "mean": 10}, "pools": ["p"]} for name in ("first", *"abcd")}
+    delays = {"c": 1.0, "a": 2.0, "d": 3.0, "b": 4.0}
+    later = [Activity(n, Handling(scheduling=scheduling, priority=3, due=50.0, delay=delays[n])) for n in "abcd"]
+    found = run(Parallel((Activity("first"), *later)), asked(activities, p={}), trace=9)
+    assert [t.activity for t in found.trace] == ["first", "c", "a", "d", "b"]
+
+
 def test_a_pool_rests_outside_its_hours() -> None:
     """Work from 9 to 17 on Monday and Tuesday: begun at 0:00, ten hours end on Tuesday at 11."""
     calendar = [[9, 17], [33, 41]]

@@ -7,9 +7,22 @@ from typing import Any
 import pytest
 
 from groupwise.workflows import evaluate, parse_requirements, score
-from groupwise.workflows.blocks import Activity, Choice, Design, Handling, Loop, Parallel, Retry, Sequence, Skip
+from groupwise.workflows.blocks import (
+    Activity,
+    Cancellable,
+    Choice,
+    Design,
+    Handling,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Retry,
+    Sequence,
+    Skip,
+)
 from groupwise.workflows.requirements import Requirements
-from groupwise.workflows.scoring.lost_cases import LostCases
+from groupwise.workflows.scoring.lost_cases import LostCases, passing
 
 
 def asked(**more: Any) -> Requirements:
@@ -78,3 +91,52 @@ def test_it_does_not_matter_for_this_when_the_world_ends_a_case() -> None:
     cases = LostCases(required)
     assert cases.kept(early, 1.0) == pytest.approx(cases.kept(late, 1.0))
     assert score(early, required).total > score(late, required).total
+
+
+A, B = Activity("a"), Activity("b")
+
+
+@pytest.mark.parametrize(
+    ("block", "share"),
+    [
+        (A, 0.8),
+        (Skip(), 1.0),
+        (Sequence((A, B)), 0.4),
+        (Parallel((A, B)), 0.4),
+        (PartialOrder((A, B, Skip()), frozenset({(0, 1)})), 0.4),
+        (Choice((A, B), (0.25, 0.75)), 0.25 * 0.8 + 0.75 * 0.5),
+        # One round, or another after the work between: 0.8 · 0.75 · Σ (0.25 · 0.8 · 0.5)ⁿ
+        (Loop(A, 0.25, B), 0.8 * 0.75 * sum((0.25 * 0.8 * 0.5) ** n for n in range(60))),
+        (Cancellable(A, 0.25, B), 0.75 * 0.8 + 0.25 * 0.5),
+        (Instances(A, 3, 5, 2), 0.8**3),
+        (Sequence((Choice((A, Skip()), (0.5, 0.5)), Loop(B, 0.5))), 0.9 * 0.5 * 0.5 / (1 - 0.25)),
+    ],
+)
+def test_cases_come_through_a_block_as_its_kind_says(block: Any, share: float) -> None:
+    assert passing(block, lambda one: {"a": 0.8, "b": 0.5}[one.name]) == pytest.approx(share)
+
+
+def test_a_try_is_lost_by_its_error_or_by_its_timeout_and_a_retry_tries_both_again() -> None:
+    fixed = {"duration": {"kind": "fixed", "mean": 60}, "pools": ["desk", "fast"], "failure": 0.25}
+    pools = {"desk": {}, "fast": {"speed": 2.0}}
+    cases = LostCases(parse_requirements({"name": "r", "activities": {"a": fixed, "b": fixed}, "pools": pools}))
+
+    def lost(**handling: Any) -> float:
+        return cases.lost(Activity("a", Handling(**handling)))
+
+    assert (lost(), lost(retry=Retry(1)), lost(retry=Retry(2))) == pytest.approx((0.25, 0.25**2, 0.25**3))
+    # A fixed duration is over at the timeout itself; the first pool is the one that is meant without another.
+    assert (lost(timeout=60.0), lost(timeout=59.0), lost(timeout=59.0, pool="desk")) == (0.25, 1.0, 1.0)
+    assert (lost(timeout=30.0, pool="fast"), lost(timeout=29.0, pool="fast")) == (0.25, 1.0)
+    assert lost(timeout=59.0, retry=Retry(3)) == 1.0
+    varied = {**fixed, "duration": {"mean": 60}}
+    cases = LostCases(parse_requirements({"name": "r", "activities": {"a": varied}, "pools": pools}))
+    late = 2.718281828459045**-1
+    assert lost(timeout=60.0) == pytest.approx(1 - 0.75 * (1 - late), abs=1e-6)
+    assert lost(timeout=30.0, pool="fast", retry=Retry(1)) == pytest.approx((1 - 0.75 * (1 - late)) ** 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(("completed", "kept"), [(0.72, 0.9), (0.701, 0.9), (0.699, 0.699 / 0.8), (1.0, 0.9)])
+def test_measured_cases_count_if_fewer_are_completed_than_chance_explains(completed: float, kept: float) -> None:
+    design = Design("d", Sequence((Activity("check"), Activity("fetch"))), (("desk", 5),))
+    assert LostCases(asked()).kept(design, completed) == pytest.approx(kept)

@@ -329,3 +329,33 @@ def test_shares_lie_between_nothing_and_one(seed: int) -> None:
 def test_doing_more_than_cases_need_covers_no_more() -> None:
     half = claims(branches=[{"name": "paid", "options": {B.name: 0.5}}])
     assert share("path coverage", half) == 1
+
+
+@pytest.mark.parametrize(
+    ("desk", "demand", "cost", "staffed"),
+    [
+        # 10 s at 0.1 are 1, and the activity itself costs 2; staff that is paid all of the time costs more.
+        ({}, {"arrivals_per_second": 0.05}, 3.0, 0.1 / 0.05 + 2),
+        ({}, {"arrivals_per_second": 0.0999}, 3.0, 0.1 / 0.0999 + 2),
+        ({}, {"arrivals_per_second": 0.1}, 3.0, 0.2 / 0.1 + 2),
+        # Runs are over after 10 s at best; four of them share what one server costs until then.
+        ({}, {"runs": 4}, 3.0, 3.0),
+        ({"least": 3}, {"runs": 2}, 3.0, 0.3 * 10 / 2 + 2),
+        ({"least": 3}, {"runs": 1}, 3.0, 0.3 * 10 + 2),
+    ],
+)
+def test_the_cost_that_no_design_beats_pays_work_and_staff(
+    desk: dict[str, Any], demand: dict[str, Any], cost: float, staffed: float
+) -> None:
+    pools = {"desk": {"most": 4, "wage": 0.1, **desk}}
+    found = references_of(asked({"a": {"pools": ["desk"], "cost": 2.0}}, pools, demand=demand))
+    assert (found.cost, found.staffed) == (pytest.approx(cost), pytest.approx(staffed))
+
+
+def test_what_a_loop_repeats_is_paid_once_at_least() -> None:
+    loop = {"name": "l", "activities": ["a"], "after": "a", "again": 0.5, "redo": ["b"]}
+    work = {"a": {"pools": ["desk"], "cost": 2.0, "memory": 8.0}, "b": {"cost": 1.0, "memory": 4.0}}
+    found = references_of(asked(work, {"desk": {"wage": 0.1}}, loops=[loop], demand={"runs": 1}))
+    assert found.cost == pytest.approx(10 * 0.1 + 2 + 0.5 * 1)
+    assert found.memory == pytest.approx(10 * 8 + 0.5 * 10 * 4)
+    assert found.cycle_time == pytest.approx(20)

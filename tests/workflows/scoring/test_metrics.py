@@ -105,3 +105,58 @@ def test_orders_nest_where_their_arrows_do() -> None:
     diamond = PartialOrder((A, B, C, D), frozenset({(0, 1), (0, 2), (1, 3), (2, 3)}))
     assert anatomy(Design("d", diamond)).metrics == structure_of(to_graph(Design("d", diamond)))
     assert anatomy(Design("d", diamond)).metrics.depth == 1
+
+
+def test_gates_that_wait_for_themselves_are_not_structured_also_through_a_block_inside() -> None:
+    """q waits for p and for t, which comes after q: a cycle of and-gates, with a sound choice m … n on it."""
+    gates = {name: Node(name, split="and", join="and", silent=True) for name in "pqtw"}
+    choice = {"m": Node("m", split="xor"), "n": Node("n", join="xor"), "b": Node("b"), "c": Node("c")}
+    inside = ("q m", "m b", "m c", "b n", "c n", "n t")
+    cyclic = structure_of(graph("s p", "p q", "p t", "p w", *inside, "t q", "t w", "w e", **gates, **choice))
+    assert (cyclic.nodes, cyclic.unstructured, cyclic.cyclic) == (10, 4, 6)
+    # Without the way back, nothing waits for itself.
+    forward = structure_of(graph("s p", "p q", "p t", "p w", *inside, "t w", "w e", **gates, **choice))
+    assert (forward.unstructured, forward.cyclic) == (0, 0)
+
+
+@pytest.mark.parametrize(("rule", "unstructured"), [("xor", 0), ("and", 3), ("or", 3)])
+def test_only_a_loop_of_choices_is_structured(rule: str, unstructured: int) -> None:
+    join, split = Node("j", join=rule), Node("p", split=rule)  # type: ignore[arg-type]
+    found = structure_of(graph("s j", "j a", "a p", "p j", "p e", j=join, a=Node("a"), p=split))
+    assert (found.unstructured, found.cyclic) == (unstructured, 3)
+
+
+def test_the_sets_of_branches_are_counted_up_to_sixty_branches() -> None:
+    for count, states in ((59, 2**59 - 1), (60, 2**60 - 1), (61, 2**60 - 1)):
+        tasks = {f"t{n}": Node(f"t{n}") for n in range(count)}
+        flows = [flow for name in tasks for flow in (f"x {name}", f"{name} j")]
+        ends = {"x": Node("x", split="or"), "j": Node("j", join="or")}
+        assert structure_of(graph("s x", *flows, "j e", **ends, **tasks)).control_flow == states
+
+
+def test_all_counts_and_measures_are_there_by_name() -> None:
+    metrics = anatomy(Design("d", Sequence((A, Choice((B, C, D), (0.2, 0.3, 0.5)))))).metrics
+    derived = {name for name, value in vars(type(metrics)).items() if isinstance(value, property)}
+    found = metrics.as_dict()
+    assert set(found) == set(metrics._fields) | derived
+    assert found == {name: getattr(metrics, name) for name in found}
+
+
+def test_every_block_is_counted_once_whatever_its_kind() -> None:
+    kinds: list[tuple[Block, int]] = [
+        (A, 0),
+        (Sequence((A, B)), 1),
+        (Parallel((A, B)), 1),
+        (Choice((A, B), (0.5, 0.5)), 1),
+        (PartialOrder((A, B), frozenset()), 1),
+        (Loop(A, 0.5, B), 1),
+        (Cancellable(A, 0.5, B), 1),
+        (Instances(A, 2, 3, 1), 1),
+        (Instances(Sequence((A, Parallel((B, C)))), 2, 3, 1), 3),
+        (Loop(Sequence((A, B)), 0.5, Choice((C, D), (0.5, 0.5))), 3),
+    ]
+    assert [anatomy(Design("d", block)).blocks for block, _ in kinds] == [count for _, count in kinds]
+    eight = tuple(Activity(f"a{n}") for n in range(8))
+    assert anatomy(Design("d", PartialOrder(eight, frozenset({(0, 1)})))).wide == 1
+    assert anatomy(Design("d", PartialOrder(eight[1:], frozenset({(0, 1)})))).wide == 0
+    assert anatomy(Design("d", Choice(eight, (0.125,) * 8))).wide == 1

@@ -254,3 +254,118 @@ def test_work_that_need_not_be_done_is_no_way_to_be_busy() -> None:
     # 10 s, and 40 for the half that passes, at 0.01 a second by 2 servers: 15% of them have to be busy, not 25%
     assert busy == pytest.approx([0.15 / 0.8, 0.15 / 0.8])
     assert score(early, requirements).total > score(late, requirements).total
+
+
+def test_cores_are_busy_as_far_as_servers_are_and_as_their_work_uses_them() -> None:
+    """Two servers of `farm` with four cores each, one of `node` with two; half of the cases need the second."""
+    kinds = {"farm": "machine", "node": "machine", "clerk": "person"}
+    seconds, cores = {"a": 10, "b": 30, "c": 20, "d": 5}, {"a": 4.0, "b": 1.0, "c": 2.0, "d": 3.0}
+    where = {"a": "farm", "b": "farm", "c": "node", "d": "clerk"}
+    requirements = parse_requirements(
+        {
+            "name": "cores",
+            "activities": {n: {"duration": {"mean": seconds[n]}, "cpu": cores[n], "pools": [where[n]]} for n in where},
+            "pools": {name: {"kind": kind, "most": 4} for name, kind in kinds.items()},
+            "branches": [{"name": "some", "options": {"b": 0.5}}],
+            "demand": {"arrivals_per_second": 0.02},
+        }
+    )
+    a, b, c, d = (Activity(name) for name in "abcd")
+    design = Design("d", Sequence((a, Choice((b, Skip()), (0.5, 0.5)), c, d)), (("farm", 2),))
+    measured = replace(MEASURED, throughput=0.02, utilisation={"farm": 0.5, "node": 0.25, "clerk": 0.1})
+    # On the farm 10 s of four cores and 15 s of one, 2.2 on average; 50 s of work are needed, and 67.5 s were done.
+    busy = (0.5 * 2 * 2.2 + 0.25 * 1 * 2) / (2 * 4 + 1 * 2)
+    assert shares(score(design, requirements, measured))["CPU utilisation"] == pytest.approx(busy * 50 / 67.5)
+
+
+def test_servers_of_every_pool_count_and_pools_that_the_design_does_not_name_have_their_fewest() -> None:
+    pools = {"desk": {"least": 0, "most": 4}, "back": {"least": 3, "most": 4}}
+    activity = {"duration": {"mean": 10}, "pools": ["desk", "back"]}
+    requirements = asked(activities={one.name: activity for one in (A, B, C)}, pools=pools, rules={})
+    measured = replace(MEASURED, utilisation={"desk": 0.9, "back": 0.3}, throughput=0.05)
+    # 0.9 of one server and 0.9 of three are busy, which is 36 s of work for every case, of which 30 are needed.
+    found = shares(score(Design("d", LINE.root), requirements, measured))
+    assert found["utilisation"] == pytest.approx(1.8 / 4 * 30 / 36 / 0.8)
+    assert found["scalability"] == pytest.approx(0.1)
+    assert found["contention"] == pytest.approx(1.8 / (1.8 + 30 * 0.05))
+    named = Design("d", LINE.root, (("desk", 2), ("back", 4)))
+    assert shares(score(named, requirements, measured))["utilisation"] == pytest.approx(3 / 6 * 30 / 60 / 0.8)
+
+
+@pytest.mark.parametrize("waiting", [60.0, 61.0, 600.0])
+def test_a_case_waits_no_longer_than_it_takes(waiting: float) -> None:
+    found = shares(score(LINE, asked(), replace(MEASURED, waiting=waiting)))
+    assert found["contention"] == pytest.approx(1.5 / (1.5 + 60 * 0.05))
+
+
+def test_the_shape_of_a_choice_that_nobody_asked_for() -> None:
+    """start → a → split → b | c | d → join → end: 8 nodes, 9 flows, Σ (fan-in · fan-out)² = 22."""
+    names = ("check claim", "b", "c", "d")
+    activities = {name: {"duration": {"mean": 10}, "optional": name != names[0]} for name in names}
+    requirements = parse_requirements({"name": "t", "activities": activities})
+    idle = replace(MEASURED, utilisation={})
+    a, b, c, d = (Activity(name) for name in names)
+    found = shares(score(Design("d", Sequence((a, Choice((b, c, d), (0.1, 0.3, 0.6))))), requirements, idle))
+    assert {name: found[name] for name in found if name in (*STRUCTURE, "readability", "testability")} == pytest.approx(
+        {
+            "cyclomatic complexity": 1 / (1 + (2 / 9) ** 2),
+            "control-flow complexity": 1 / (1 + (3 / 20) ** 2),
+            "fan-in and fan-out": 1 / (1 + ((math.sqrt(22 / 8) - 1) / 4) ** 2),
+            "connectivity": 1 / (1 + (1 / 8) ** 2),
+            "path coverage": 1.0,
+            "readability": (1 / (1 + (8 / 50) ** 2) + 1 / 4 + 1 / (1 + (1 / 5) ** 2) + 1 / (1 + (1 / 5) ** 2) + 1) / 5,
+            # Two more ways than one, and the rarest activity is done in one of ten cases.
+            "testability": (1 / (1 + (2 / 9) ** 2) + 1 / 2) / 2,
+        }
+    )
+
+
+STRUCTURE = ("cyclomatic complexity", "control-flow complexity", "fan-in and fan-out", "connectivity", "path coverage")
+
+
+def test_the_worse_figure_counts_with_and_without_timeouts_for_people() -> None:
+    pools = {"desk": {"most": 4, "wage": 0.1}}
+    activity = {"duration": {"mean": 10}, "pools": ["desk"]}
+    requirements = asked(activities={one.name: activity for one in (A, B, C)}, pools=pools, rules={})
+    hasty = replace(LINE, root=Sequence((Activity(A.name, Handling(timeout=600.0)), B, C)))
+    patient = evaluate(LINE, requirements)
+    rising, falling = ("cycle_time", "waiting", "cost"), ("throughput", "completed", "capacity")
+    better = {**{name: getattr(patient, name) / 2 for name in rising}, **{n: getattr(patient, n) * 2 for n in falling}}
+    worse = {**{name: getattr(patient, name) * 2 for name in rising}, "throughput": patient.throughput / 2,
+             "completed": 0.5, "capacity": patient.capacity * 0.9}  # fmt: skip
+    for given, expected in ((better, patient), (worse, replace(patient, **worse))):
+        found = score(hasty, requirements, replace(patient, **given)).performance
+        assert found is not None
+        assert {name: getattr(found, name) for name in worse} == {name: getattr(expected, name) for name in worse}
+    for name, value in worse.items():
+        alone = score(hasty, requirements, replace(patient, **{**better, name: value})).performance
+        assert getattr(alone, name) == value
+    # Without a timeout what was measured counts as it is.
+    assert score(LINE, requirements, replace(patient, **better)).performance == replace(patient, **better)
+
+
+def test_a_score_explains_itself_in_words() -> None:
+    one = score(Design("d", Sequence((A, C, B)), LINE.servers), asked(), MEASURED).explain()
+    assert one.words == "1 hard rule is broken, so the score is 0"
+    assert [(part.name, part.words) for part in one.parts] == [("precedes", "'pay claim' comes before 'assess claim'")]
+    assert (one.share, one.weight) == (0.0, 1.0)
+    tree = score(LINE, asked(), MEASURED).explain()
+    assert (tree.words, [part.words for part in tree.parts]) == (
+        "the weighted mean of its parts",
+        ["the weighted mean of its measures"] * 4,
+    )
+    batch = [MEASURED, replace(MEASURED, cycle_time=80.0)]
+    told = [one.explain() for one in score_batch([LINE, LINE], asked(), batch, normalization="zscore")]
+    assert [one.words for one in told] == ["weighted z-scores within its batch"] * 2
+    assert [one.parts[0].words for one in told] == ["z-score +1.000 in its batch", "z-score -1.000 in its batch"]
+    bare = parse_requirements({"name": "t", "activities": {A.name: {"duration": {"mean": 10}}}})
+    idle = replace(MEASURED, utilisation={}, cost=0.0, memory=0.0, waiting=0.0)
+    groups = score(Design("line", A), bare, idle).explain().parts
+    assert (groups[3].words, groups[3].weight, groups[3].share) == ("nothing to measure", 0.0, None)
+    cost = next(leaf for leaf in groups[0].parts if leaf.name == "cost")
+    assert (cost.words, cost.weight, cost.share) == ("not specified in the requirements", 0.0, None)
+
+
+def test_memory_is_held_as_long_as_cases_take_and_for_ever_if_none_is_done() -> None:
+    assert shares(score(LINE, asked(), replace(MEASURED, memory=300.0)))["memory"] == pytest.approx(0.5)
+    assert shares(score(LINE, asked(), replace(MEASURED, throughput=0.0)))["memory"] == 0
