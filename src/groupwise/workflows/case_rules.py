@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.case_flow import CaseFlow
 from groupwise.workflows.duties import able_of, bound, colourable, on_duty
-from groupwise.workflows.places import ActivityPlace, are_neighbours, options, places_of, relation
+from groupwise.workflows.places import ActivityPlace, are_neighbours, limits_of, options, places_of, relation
 from groupwise.workflows.requirements import RequiredLoop, RequiredOutcome, Requirements
 from groupwise.workflows.violations import ROUNDING, Violation
 
@@ -18,6 +18,7 @@ class CaseRules:
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements, self.flow = requirements, CaseFlow(requirements)
+        self.limits = limits_of(requirements)
         rules = requirements.rules
         self.people = bool(rules.different_people or rules.same_person or requirements.people)
         self.pairs = bool(rules.coexist or rules.response or rules.chain)
@@ -27,7 +28,7 @@ class CaseRules:
         return bool(self.requirements.outcomes or self.requirements.loops or self.people or self.pairs)
 
     def kept(self, design: blocks.Design) -> bool:
-        places = {place.activity.name: place for place in places_of(design.root)}
+        places = {place.activity.name: place for place in places_of(design.root, self.limits)}
         return next(self.broken(design, places), None) is None
 
     def broken(self, design: blocks.Design, places: Places) -> Iterator[Violation]:

@@ -2,7 +2,8 @@
 
 What depends on the requirements alone is computed once: a `Catalogue` keeps one row of numbers for each activity and
 each way it was ever handled. A design is then its tree in post-order (children before parents, the root last), with
-rows in place of activities. Encoding is the hot path of a search over designs, hence the caches.
+rows in place of activities; where choices of one outcome were unfolded, an activity has several nodes with one row.
+Encoding is the hot path of a search over designs, hence the caches.
 """
 
 # ruff: noqa: F405  (names in capitals are constants of array_format)
@@ -19,10 +20,22 @@ from typing import Any
 import numpy as np
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.blocks import PLAIN, Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
+from groupwise.workflows.blocks import (
+    PLAIN,
+    Activity,
+    Choice,
+    End,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    Skip,
+)
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.durations import moments
 from groupwise.workflows.evaluation.staffing import Roster, Worker, open_time, shifts_of
+from groupwise.workflows.evaluation.unfolding import unfolded
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.requirements import Requirements
 
@@ -117,7 +130,7 @@ class Catalogue:
         open_ = [float((s[:, 1] - s[:, 0]).sum()) / WEEK if len(s) else 1.0 for s in self.shifts]
         self.open_shares = np.array(open_)
         self.staffed_wages = self.wages * self.open_shares
-        self.limits = {frozenset(loop.activities): loop.most for loop in requirements.loops if loop.most is not None}
+        self.limits = {frozenset(loop.activities): loop.most for loop in requirements.loops}
         self.roster = Roster(requirements)
         self.only_fifo = True
         self.rows: Floats = np.zeros((64, len(ROW)))
@@ -241,7 +254,11 @@ class Catalogue:
         """How often a loop may repeat, and the chance of repeating of a loop without limit that does so as often."""
         if not self.limits:
             return 0, loop.again
-        most = self.limits.get(frozenset(one.name for one in blocks.activities(loop.body)))
+        body = frozenset(one.name for one in blocks.activities(loop.body))
+        if body not in self.limits:
+            # An unfolded loop lacks what other results of an outcome would do: the smallest one around is meant.
+            body = min((names for names in self.limits if body < names), key=len, default=body)
+        most = self.limits.get(body)
         if most is None:
             return 0, loop.again
         # 1 + again + again² + … + again^most rounds on average, where a loop without limit has 1 / (1 − again).
@@ -268,7 +285,12 @@ def encode(design: blocks.Design, requirements: Requirements) -> Encoded:
     nodes: list[int] = []
     links: list[int] = []
     weights: list[float] = []
-    _add(design.root, catalogue, nodes, links, weights)
+    try:
+        _add(design.root, catalogue, nodes, links, weights)
+    except _Folded:
+        # Found on the way: looking for outcomes first would cost every design as much as encoding it.
+        nodes, links, weights = [], [], []
+        _add(unfolded(design.root), catalogue, nodes, links, weights)
     tree = np.frombuffer(array("q", nodes), np.int64).reshape(-1, 4)
     servers = catalogue.servers(design.servers)
     workers = catalogue.roster.workers(servers) if catalogue.roster.by_name else ()
@@ -285,10 +307,14 @@ def encode(design: blocks.Design, requirements: Requirements) -> Encoded:
     )
 
 
+class _Folded(Exception):
+    """A choice of an outcome, which others may share."""
+
+
 def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]) -> int:
     """Append the block after everything inside it; returns its number."""
     kind = type(block)
-    if kind is Activity or kind is Skip:
+    if kind is Activity or kind is Skip or kind is End:
         return _add_parts((block,), catalogue, nodes, links, weights)[0]
     if kind is Sequence or kind is Parallel:
         inside = _add_parts(block.parts, catalogue, nodes, links, weights)
@@ -296,6 +322,8 @@ def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], w
         links += inside
         weights += (0.0,) * len(inside)
     elif kind is Choice:
+        if block.outcome:
+            raise _Folded
         inside = _add_parts(block.parts, catalogue, nodes, links, weights)
         nodes += (CHOICE, 0, len(links), len(inside))
         links += inside
@@ -325,8 +353,8 @@ def _add_parts(
         if kind is Activity:
             row = plain.get(part.name) if part.handling is PLAIN else None
             nodes += (ACTIVITY, catalogue.row(part) if row is None else row, 0, 0)
-        elif kind is Skip:
-            nodes += (SKIP, 0, 0, 0)
+        elif kind is Skip or kind is End:
+            nodes += (SKIP if kind is Skip else CASE_END, 0, 0, 0)
         else:
             _add(part, catalogue, nodes, links, weights)
         inside.append(len(nodes) // 4 - 1)
