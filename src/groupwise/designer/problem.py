@@ -227,6 +227,16 @@ class DesignProblem:
             # Rows of weights that sum to 1, so that members @ nodes is the mean over a unit's activities.
             self.members[unit, list(acts)] = 1 / max(len(acts), 1)
         self.home = np.array([unit.region for unit in self.parts], np.int64)
+        self.barrier = np.array([unit.barrier for unit in self.parts], np.bool_)
+        self.ended = np.array([unit.ended for unit in self.parts])
+        # [units, units]: who decides whether an urgent barrier ends the case.
+        self.decides = np.array(
+            [
+                [b.urgent and a is not b and a.region == b.region and b.after in a.activities for b in self.parts]
+                for a in self.parts
+            ],
+            np.bool_,
+        ).reshape(len(self.parts), len(self.parts))
         self._read_shares(forked)
         self.unit_before = self._order_units()
         self.turn_before = self.unit_before | self._early_turns()
@@ -291,6 +301,11 @@ class DesignProblem:
                 found[:, number] |= others & ~found[number]
             if unit.last:
                 found[number] = False
+        # Whatever an outcome right after a round decides is decided last of all.
+        for number, unit in enumerate(self.parts):
+            late = np.array([one.last and unit.after in one.activities for one in self.parts])
+            if unit.after >= 0 and late.any() and not unit.last:
+                found[late, number], found[number, late] = True, False
         found &= beside
         np.fill_diagonal(found, False)
         edges = without_rings(len(found), frozenset((int(a), int(b)) for a, b in np.argwhere(found)))
@@ -306,6 +321,9 @@ class DesignProblem:
             if any(unit.region == region and after in unit.activities for region, after in gates) and not unit.gate:
                 here = np.array([unit.region in (one.region, one.early) and not one.gate for one in self.parts])
                 found[:, number] = here & ~self.unit_before[number]
+        # What an urgent barrier waits for, apart from what must follow its decision, comes before the decision.
+        for decider, number in np.argwhere(self.decides).tolist():
+            found[:, decider] |= self.unit_before[:, number] & ~self.unit_before[decider]
         np.fill_diagonal(found, False)
         return found
 

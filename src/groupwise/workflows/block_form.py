@@ -178,7 +178,7 @@ def lift(workflow: Document | Graph) -> blocks.Design:
     called: dict[str, blocks.Block] = {}
     for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
         called[graph.name] = _block_of(without_endings(graph), called)
-    block = blocks.tidied(_asked_twice(called[root.name]))
+    block = blocks.tidied(blocks.asked_again(called[root.name]))
     twice = [name for name, count in Counter(one.name for one in blocks.activities(block)).items() if count > 1]
     if twice:
         raise NotBlocks(f"{root.name}: {', '.join(map(repr, twice[:5]))} would occur more than once")
@@ -223,17 +223,6 @@ def _without_last(block: blocks.Block) -> blocks.Block:
             return blocks.with_children(block, tuple(_without_last(part) for part in parts))
         case _:
             return block
-
-
-def _asked_twice(root: blocks.Block) -> blocks.Block:
-    """The tree without outcomes that only one choice asks for: that decides for itself."""
-    asked = Counter(one.outcome for one in blocks.walk(root) if isinstance(one, blocks.Choice))
-
-    def alone(block: blocks.Block) -> blocks.Block:
-        once = isinstance(block, blocks.Choice) and block.outcome and asked[block.outcome] == 1
-        return blocks.Choice(block.parts, block.probabilities) if once else block  # type: ignore[union-attr]
-
-    return blocks.rewritten(root, alone)
 
 
 def _folded(graph: Graph, called: Mapping[str, blocks.Block], ends: bool = False) -> blocks.Block:

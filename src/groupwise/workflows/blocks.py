@@ -8,6 +8,7 @@ tags in JSON files (`json_file`), so they cannot change.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -332,6 +333,18 @@ def _tidied(block: Block) -> Block:
             return body
         case _:
             return block
+
+
+def asked_again(root: Block) -> Block:
+    """The tree without outcomes that only one choice asks for: that decides for itself."""
+    asked = Counter(one.outcome for one in walk(root) if isinstance(one, Choice))
+
+    def alone(block: Block) -> Block:
+        if isinstance(block, Choice) and block.outcome and asked[block.outcome] == 1:
+            return Choice(block.parts, block.probabilities)
+        return block
+
+    return rewritten(root, alone)
 
 
 def _joined(parts: list[Block], kind: type[Sequence] | type[Parallel]) -> Block:

@@ -33,10 +33,11 @@ class CaseRules:
 
     def broken(self, design: blocks.Design, places: Places) -> Iterator[Violation]:
         """Every broken rule; activities that are missing or unknown are reported elsewhere."""
+        whole = self._whole(design.root, places)
         for outcome in self.requirements.outcomes:
             if outcome.after in places:
-                yield from self._shares(outcome, places)
-                yield from self._endings(design.root, outcome, places)
+                yield from self._shares(design.root, outcome, places)
+                yield from self._endings(design.root, outcome, places, whole)
         if self.requirements.loops:
             yield from self._loops(design.root)
         if self.pairs:
@@ -44,15 +45,30 @@ class CaseRules:
         if self.people:
             yield from self._able(design, places)
 
-    def _shares(self, outcome: RequiredOutcome, places: Places) -> Iterator[Violation]:
+    def _passed(self, root: blocks.Block, outcome: RequiredOutcome, name: str, places: Places) -> float:
+        """The share of cases that other outcomes leave between an outcome and an activity, at least."""
+        here, decided = places[name], places[outcome.after]
+        found = min(1.0, here.passed / decided.passed)
+        left = 1.0
+        for other in self.requirements.outcomes:
+            if other is not outcome and other.after in places and other.after != name and _gone(other):
+                path = places[other.after].path
+                earlier = other.after == outcome.after or relation(root, path, decided.path) == "before"
+                if not earlier and relation(root, path, here.path) == "before":
+                    left *= 1 - _gone(other)
+        return min(found, left)
+
+    def _shares(self, root: blocks.Block, outcome: RequiredOutcome, places: Places) -> Iterator[Violation]:
         """A branch is taken as often as the requirements say, and all of it is done."""
         for branch, told in outcome.branches.items():
             most = places[outcome.after].share * told.probability
-            least = most - self._ended_inside((outcome.name, branch), places)
+            inside = self._ended_inside((outcome.name, branch), places)
             for name in told.activities:
                 # What happens between two rounds happens only if there is a second one.
-                again = math.prod(loop.again for loop in self.requirements.loops if name in loop.redo)
+                loops = [loop for loop in self.requirements.loops if name in loop.redo]
+                again = math.prod(loop.again for loop in loops if outcome.after not in loop.redo)
                 share = places[name].share / again if name in places else most
+                least = (most - inside) * (self._passed(root, outcome, name, places) if name in places else 1.0)
                 if not least - ROUNDING <= share <= most + ROUNDING:
                     taken = f"branch {branch!r} of {outcome.name!r} is taken in {most:.4g}"
                     yield Violation("outcome", f"{name!r} is done in {share:.4g} of the cases, but {taken}", (name,))
@@ -65,17 +81,33 @@ class CaseRules:
                 found += places[outcome.after].share * _gone(outcome)
         return found
 
-    def _endings(self, root: blocks.Block, outcome: RequiredOutcome, places: Places) -> Iterator[Violation]:
-        """After an outcome has ended a case, nothing is done but the branch that ends it."""
+    def _whole(self, root: blocks.Block, places: Places) -> Mapping[str, float]:
+        """The share of cases that would come to each activity if no block ended one."""
+        if not blocks.may_end(root):
+            return {name: place.share for name, place in places.items()}
+        plain = blocks.rewritten(root, lambda block: blocks.Skip() if isinstance(block, blocks.End) else block)
+        return {place.activity.name: place.share for place in places_of(plain, self.limits)}
+
+    def _endings(
+        self, root: blocks.Block, outcome: RequiredOutcome, places: Places, whole: Mapping[str, float]
+    ) -> Iterator[Violation]:
+        """After an outcome has ended a case, nothing is done but the branch that ends it.
+
+        What goes on is in another branch, and so has at most their share; or the tree ends the case, so that fewer
+        come here than would otherwise.
+        """
         gone = _gone(outcome)
         if not gone:
             return
         decided = places[outcome.after]
         for name, place in places.items():
             inside = dict(self.flow.context(name)).get(outcome.name)
-            if name == outcome.after or inside or relation(root, decided.path, place.path) != "before":
+            if name == outcome.after or inside or name in self.flow.before_end[outcome.name]:
                 continue
-            if place.share > decided.share * (1 - gone) + ROUNDING or self._follows_end(root, outcome, place, places):
+            if relation(root, decided.path, place.path) != "before":
+                continue
+            most = max(decided.share * (1 - gone), whole[name] * (1 - decided.share * gone))
+            if place.share > most + ROUNDING or self._follows_end(root, outcome, place, places):
                 words = f"{name!r} is done although {outcome.name!r} may have ended the case"
                 yield Violation("outcome", words, (name, outcome.after))
 

@@ -22,11 +22,15 @@ def limits_of(requirements: Requirements) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class ActivityPlace:
-    """Where an activity stands: the child indexes that lead there from the root, and the share of cases that do."""
+    """Where an activity stands: the child indexes that lead there from the root, and the share of cases that do.
+
+    `passed` is the part of the share that ends on the way leave: 1 if there are none.
+    """
 
     activity: blocks.Activity
     path: tuple[int, ...]
     share: float
+    passed: float = 1.0
 
 
 def relation(root: blocks.Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:
@@ -92,38 +96,39 @@ def _later(count: int, edges: Edges) -> list[int]:
 def places_of(root: blocks.Block, limits: Limits = NO_LIMITS) -> Iterator[ActivityPlace]:
     """Every activity of a tree with its place, in the order in which they are written."""
     ends = blocks.may_end(root)
-    stack: list[tuple[blocks.Block, tuple[int, ...], float]] = [(root, (), 1.0)]
+    stack: list[tuple[blocks.Block, tuple[int, ...], float, float]] = [(root, (), 1.0, 1.0)]
     while stack:
-        block, path, share = stack.pop()
+        block, path, share, passed = stack.pop()
         if isinstance(block, blocks.Activity):
-            yield ActivityPlace(block, path, share)
-        elif isinstance(block, blocks.Parallel | blocks.PartialOrder) or (
-            isinstance(block, blocks.Sequence) and not ends
-        ):
-            stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)][::-1]
-        else:
-            stack += _unsure(block, path, share, limits)[::-1]
+            yield ActivityPlace(block, path, share, passed)
+            continue
+        parts, on = blocks.children(block), going_on_to(block, limits) if ends else None
+        chances = _chances(block)
+        for n in range(len(parts) - 1, -1, -1):
+            left = on[n] if on else 1.0
+            stack.append((parts[n], (*path, n), share * left * (chances[n] if chances else 1.0), passed * left))
 
 
-def _unsure(
-    block: blocks.Block, path: tuple[int, ...], share: float, limits: Limits
-) -> list[tuple[blocks.Block, tuple[int, ...], float]]:
-    """The children of a block that not every case reaches, each with its path and share."""
+def _chances(block: blocks.Block) -> tuple[float, ...]:
+    """The chance of each child of a block; empty if all happen."""
     match block:
-        case blocks.Sequence(parts):
-            found = []
-            for number, part in enumerate(parts):
-                found.append((part, (*path, number), share))
-                share *= going_on(part, limits)
-            return found
-        case blocks.Choice(parts, probabilities):
-            return [(part, (*path, n), share * probabilities[n]) for n, part in enumerate(parts)]
-        case blocks.Loop(body, again, redo):
-            return [(body, (*path, 0), share), (redo, (*path, 1), share * again * going_on(body, limits))]
-        case blocks.Cancellable(body, chance, handler):
-            return [(body, (*path, 0), share), (handler, (*path, 1), share * chance)]
+        case blocks.Choice(probabilities=probabilities):
+            return probabilities
+        case blocks.Loop(again=chance) | blocks.Cancellable(chance=chance):
+            return 1.0, chance
         case _:
-            return [(part, (*path, n), share) for n, part in enumerate(blocks.children(block))]
+            return ()
+
+
+def going_on_to(block: blocks.Block, limits: Limits = NO_LIMITS) -> list[float] | None:
+    """The share of cases that are not over when they come to each child of a block; None if that is all."""
+    if isinstance(block, blocks.Sequence):
+        found, left = list[float](), 1.0
+        for part in block.parts:
+            found.append(left)
+            left *= going_on(part, limits)
+        return found
+    return [1.0, going_on(block.body, limits)] if isinstance(block, blocks.Loop) else None
 
 
 def going_on(block: blocks.Block, limits: Limits = NO_LIMITS) -> float:
