@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from functools import cached_property
 
-from groupwise.workflows.requirements import OutcomeBranch, RequiredOutcome, Requirements
+from groupwise.workflows.requirements import OutcomeBranch, RequiredLoop, RequiredOutcome, Requirements
 
 
 class CaseFlow:
@@ -58,14 +58,16 @@ class CaseFlow:
         for outcome in self.requirements.outcomes:
             gone = sum(branch.probability for branch in outcome.branches.values() if branch.ends)
             if gone:
-                # In a loop it is decided in every round.
-                often = self._redone(outcome.after) * self.rounds[outcome.after]
+                often = math.prod(self._decided(outcome, loop) for loop in self.requirements.loops)
                 found[outcome.name] = min(1.0, self.share(outcome.after) * often * gone)
         return found
 
-    def _redone(self, name: str) -> float:
-        """The share of cases that have the rounds of a loop between which an activity is done."""
-        return math.prod(loop.again for loop in self.requirements.loops if name in loop.redo)
+    def _decided(self, outcome: RequiredOutcome, loop: RequiredLoop) -> float:
+        """How often a loop decides an outcome: in every round, or between two of them, if all of it is there."""
+        inside = {name for branch in outcome.branches.values() for name in branch.activities}
+        if inside and {outcome.after, *inside} <= {*loop.activities}:
+            return 1 + loop.repetitions
+        return loop.repetitions if {outcome.after, *inside} <= {*loop.redo} else 1.0
 
     @property
     def ended(self) -> float:
@@ -111,7 +113,13 @@ class CaseFlow:
     def _least(self, name: str) -> float:
         """The share of cases that come to an activity of a branch, if all that may end earlier do."""
         around = self.context(name)
-        earlier = {o: gone for o, gone in self.ends.items() if o not in dict(around) and name not in self._before[o]}
+        earlier = {
+            o: gone
+            for o, gone in self.ends.items()
+            if o not in dict(around)
+            and name not in self._before[o]
+            and not self.never_both(name, self.outcome[o].after)
+        }
         # In the branch of an outcome that is in the same branch, or for any case.
         near = {o for o in earlier if set(around) & set(self.context(self.outcome[o].after))}
         passed = 1 - sum(gone for o, gone in earlier.items() if o not in near)
