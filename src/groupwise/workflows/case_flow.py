@@ -105,7 +105,7 @@ class CaseFlow:
         """What each activity waits for."""
         rules, found = self.requirements.rules, dict[str, list[str]]()
         pairs = [*rules.precedes, *rules.response, *rules.chain, *(o[:2] for o in data_order(self.requirements))]
-        pairs += [(self.outcome[place[0]].after, name) for name, place in self.inside.items()]
+        pairs += [pair for outcome in self.requirements.outcomes for pair in outcome.decisions]
         for first, second in pairs:
             found.setdefault(second, []).append(first)
         return found
@@ -178,5 +178,5 @@ def order_of(requirements: Requirements) -> Iterator[tuple[str, str]]:
     rules, flow = requirements.rules, CaseFlow(requirements)
     pairs = [*rules.precedes, *rules.response, *rules.chain, *(found[:2] for found in data_order(requirements))]
     for outcome in requirements.outcomes:
-        pairs += [(outcome.after, name) for branch in outcome.branches.values() for name in branch.activities]
+        pairs += outcome.decisions
     yield from ((one, other) for one, other in pairs if not flow.never_both(one, other))

@@ -79,8 +79,7 @@ def statements(requirements: Requirements) -> list[Statement]:
     found += [Statement("must_include", (name,)) for name in rules.must_include]
     found += [Statement("data", names) for names in data_order(requirements)]
     for outcome in requirements.outcomes:
-        inside = [name for branch in outcome.branches.values() for name in branch.activities]
-        found += [Statement("outcome", (outcome.name,)), *(Statement("decided", (outcome.after, n)) for n in inside)]
+        found += [Statement("outcome", (outcome.name,)), *(Statement("decided", pair) for pair in outcome.decisions)]
     for loop in requirements.loops:
         found += [Statement("round", (name, loop.after)) for name in loop.activities if name != loop.after]
     if rules.deadline is not None:
