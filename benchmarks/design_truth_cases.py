@@ -220,8 +220,19 @@ def reaches(stated: Stated) -> list[float]:
 
 def _over(stated: Stated) -> set[str]:
     """The activities of branches that end the case."""
-    branches = [told for outcome in stated.get("outcomes", ()) for told in outcome["branches"].values()]
-    return {name for told in branches if told.get("ends") for name in told.get("activities", ())}
+    outcomes = stated.get("outcomes", ())
+    branches = [told for outcome in outcomes for told in outcome["branches"].values()]
+    always = {one["after"] for one in outcomes if all(told.get("ends") for told in one["branches"].values())}
+    over = [told for told in branches if told.get("ends") or always & {*told.get("activities", ())}]
+    return {name for told in over for name in told.get("activities", ())}
+
+
+def _in_ending(stated: Stated) -> set[str]:
+    """The same with those in branches inside of such branches."""
+    outcomes, inside, found = stated.get("outcomes", ()), branch_of(stated), _over(stated)
+    while more := {n for n, at in inside.items() if outcomes[at[0]]["after"] in found} - found:
+        found |= more
+    return found
 
 
 def _left(stated: Stated, tree: _Tree, outcome: Stated, name: str) -> float:
@@ -232,13 +243,13 @@ def _left(stated: Stated, tree: _Tree, outcome: Stated, name: str) -> float:
         after = other["after"]
         if other is outcome or not gone or after == name or tree.relation(after, name) != "before":
             continue
-        if after != outcome["after"] and tree.relation(after, outcome["after"]) != "before":
+        if after == outcome["after"] or tree.relation(after, outcome["after"]) != "before":
             left *= 1 - gone
     return min(left, tree.passed(name) / tree.passed(outcome["after"]))
 
 
 def _outcome_faults(stated: Stated, tree: _Tree) -> Iterator[str]:
-    over = _over(stated)
+    over = _in_ending(stated)
     for outcome in stated.get("outcomes", ()):
         branches = outcome["branches"]
         total = sum(told["probability"] for told in branches.values())
@@ -270,6 +281,7 @@ def _ending_faults(stated: Stated, tree: _Tree) -> Iterator[str]:
     outcomes, shares, inside = stated.get("outcomes", ()), reaches(stated), branch_of(stated)
     rare = {**inside, **_single_options(stated)}
     free = [name for name in tree.places if name not in rare and not _is_redo(stated, name)]
+    gone_with = _in_ending(stated)
     ended = 0.0
     for outcome, reach in zip(outcomes, shares, strict=True):
         own = {name for told in outcome["branches"].values() for name in told.get("activities", ())}
@@ -285,7 +297,7 @@ def _ending_faults(stated: Stated, tree: _Tree) -> Iterator[str]:
                     relation = tree.relation(other, name)
                     if told.get("ends") and relation == "before":
                         yield f"{name!r} follows {other!r}, which ends the case"
-                    if not told.get("ends") and relation == "never":
+                    if other not in gone_with and not told.get("ends") and relation == "never":
                         yield f"{name!r} is not done together with {other!r}"
     for name in free:
         if tree.share(name) < 1 - ended - TOLERANCE:

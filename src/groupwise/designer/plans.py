@@ -173,9 +173,10 @@ class Ordering:
         placed = self.plans.active & ~self.left
         due = self.left & ((placed.astype(np.int64) @ self.problem.decides.astype(np.int64)) > 0)
         due &= self.plans.region == self.region[:, None]
-        wanted = due | ((due.astype(np.int64) @ self.problem.unit_before.T.astype(np.int64)) > 0)
-        only = ready & wanted
-        return np.where(only.any(1, keepdims=True), only, ready)
+        before = (due.astype(np.int64) @ self.problem.unit_before.T.astype(np.int64)) > 0
+        for wanted in (ready & before, ready & due):
+            ready = np.where(wanted.any(1, keepdims=True), wanted, ready)
+        return ready
 
     def _inside(self) -> Ints:
         # [plans, units]: how many lanes of the open stage contain a predecessor.

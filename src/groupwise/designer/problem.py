@@ -6,6 +6,7 @@ be split, so its options are units too; a plan uses either the choice or the sep
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.case_flow import CaseFlow, order_of
 from groupwise.workflows.duties import hours, is_human, members
 from groupwise.workflows.lower_bounds import best_cycle_time
-from groupwise.workflows.partial_orders import closure
+from groupwise.workflows.partial_orders import closure, find_ring
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.rules import needs
 from groupwise.workflows.scoring.measures import described, verb_and_object
@@ -230,13 +231,11 @@ class DesignProblem:
         self.barrier = np.array([unit.barrier for unit in self.parts], np.bool_)
         self.ended = np.array([unit.ended for unit in self.parts])
         # [units, units]: who decides whether an urgent barrier ends the case.
-        self.decides = np.array(
-            [
-                [b.urgent and a is not b and a.region == b.region and b.after in a.activities for b in self.parts]
-                for a in self.parts
-            ],
-            np.bool_,
-        ).reshape(len(self.parts), len(self.parts))
+        self.decides = np.zeros((len(self.parts), len(self.parts)), np.bool_)
+        for number, one in enumerate(self.parts):
+            if one.urgent:
+                near = [a is not one and a.region == one.region and one.after in a.activities for a in self.parts]
+                self.decides[:, number] = near
         self._read_shares(forked)
         self.unit_before = self._order_units()
         self.turn_before = self.unit_before | self._early_turns()
@@ -325,6 +324,13 @@ class DesignProblem:
         for decider, number in np.argwhere(self.decides).tolist():
             found[:, decider] |= self.unit_before[:, number] & ~self.unit_before[decider]
         np.fill_diagonal(found, False)
+        # Turns that would wait for each other are given up: what comes before what counts more.
+        count = len(found) if found.any() else 0
+        while count and (
+            ring := find_ring(count, frozenset((int(a), int(b)) for a, b in np.argwhere(found | self.unit_before)))
+        ):
+            given = [(a, b) for a, b in pairwise(ring) if found[a, b] and not self.unit_before[a, b]]
+            found[given[0]] = False
         return found
 
     def _branches(self) -> list[dict[int, float]]:

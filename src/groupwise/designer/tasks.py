@@ -210,7 +210,7 @@ class Drafter:
 
     def __init__(self, problem: DesignProblem) -> None:
         self.problem = problem
-        self.special = any(unit.barrier or unit.outcome for unit in problem.parts)
+        self.nested = len(problem.regions) > 1
         self.known: dict[tuple[int, ...], Activity] = {}
 
     def __call__(self, plans: Plans) -> list[Design]:
@@ -253,8 +253,8 @@ class Drafter:
                 found[number] = _joined([_joined(stage, Parallel) for stage in lanes], Sequence)
             if self.problem.regions[number].over and not always_ends(found[number]):
                 found[number] = _joined([found[number], End()], Sequence)
-        # What comes back from a file is in its simplest form; a design that ends cases or asks again is so, too.
-        return tidied(asked_again(found[0])) if self.special else found[0]
+        # What comes back from a file is in its simplest form, so a design is, too; without outcomes it is anyway.
+        return tidied(asked_again(found[0])) if self.nested else found[0]
 
     def _widest(self, units: list[int], parts: Mapping[int, Block]) -> Block:
         # Between two barriers, the parts in the order that the rules demand, and no other.
@@ -371,6 +371,10 @@ def _joined(parts: Sequence_[Block], kind: type[Sequence] | type[Parallel]) -> B
     """The parts as one block, without empty ones and without a block of the same kind inside."""
     flat = [one for part in parts for one in (part.parts if isinstance(part, kind) else (part,))]
     flat = [part for part in flat if not isinstance(part, Skip)]
+    if kind is Sequence:
+        # Where two outcomes end every case, the second is never asked for.
+        over = next((n for n, part in enumerate(flat) if always_ends(part)), len(flat))
+        flat = flat[: over + 1]
     if not flat:
         return Skip()
     return flat[0] if len(flat) == 1 else kind(tuple(flat))

@@ -330,7 +330,7 @@ def _is_last(sketch: _Sketch, name: str) -> bool:
 
 
 def _fold_ends(sketch: _Sketch) -> bool:
-    """Fold what ends the case into the block or the split before it."""
+    """Fold what ends the case into the block before it."""
     for name in list(sketch.content):
         if not _is_last(sketch, name):
             continue
@@ -349,16 +349,21 @@ def _fold_ends(sketch: _Sketch) -> bool:
             assert not isinstance(end, _Gate | _Breaker)
             sketch.fold({sources[0], name}, sources[0], name, blocks.Sequence((before, end)))
             return True
-        if len(sources) == 1 and sketch.is_gate(sources[0], "xor") and _fold_last(sketch, sources[0]):
+    return False
+
+
+def _fold_last(sketch: _Sketch) -> bool:
+    """Fold the branches of a split that end the case into a choice before the others."""
+    for name in list(sketch.content):
+        (split, *others) = [*sketch.into[name]] or [""]
+        if _is_last(sketch, name) and not others and sketch.is_gate(split, "xor") and len(sketch.out[split]) > 1:
+            _set_apart(sketch, split)
             return True
     return False
 
 
-def _fold_last(sketch: _Sketch, split: str) -> bool:
-    """Fold the branches of a split that end the case into a choice before the others."""
+def _set_apart(sketch: _Sketch, split: str) -> None:
     ways = sketch.out[split]
-    if len(ways) < 2:
-        return False
     known = [p for p in ways.values() if p is not None]
     # If any probability is unknown, all are equally likely.
     total = sum(known) if len(known) == len(ways) else len(ways)
@@ -391,7 +396,6 @@ def _fold_last(sketch: _Sketch, split: str) -> bool:
     for name in going:
         sketch.connect(source, name, shares[name] / rest if len(going) > 1 else None)
         sketch.answers[source, name] = said[name]
-    return True
 
 
 def _fold_loop(sketch: _Sketch) -> bool:
@@ -540,4 +544,4 @@ def _clears_just(graph: Graph, cancels: frozenset[str], body: frozenset[str]) ->
 
 
 # Tried in this order until none fits: simple folds first, so that later ones see larger blocks.
-RULES = (_fold_sequence, _fold_branches, _fold_loop, _fold_ends, _fold_order, _fold_cancellable)
+RULES = (_fold_sequence, _fold_branches, _fold_loop, _fold_ends, _fold_order, _fold_cancellable, _fold_last)

@@ -319,7 +319,7 @@ def _tidied(block: Block) -> Block:
     match block:
         case Sequence(parts):
             flat = [inner for part in parts for inner in (part.parts if isinstance(part, Sequence) else (part,))]
-            return _joined(_asked_once([part for part in flat if not isinstance(part, Skip)]), Sequence)
+            return _joined(_parted(_asked_once([part for part in flat if not isinstance(part, Skip)])), Sequence)
         case Parallel(parts):
             flat = [inner for part in parts for inner in (part.parts if isinstance(part, Parallel) else (part,))]
             return _joined(sorted((part for part in flat if not isinstance(part, Skip)), key=_first_name), Parallel)
@@ -420,6 +420,19 @@ def _asked_once(parts: list[Block]) -> list[Block]:
         else:
             found.append(part)
     return found
+
+
+def _parted(parts: list[Block]) -> list[Block]:
+    """Parts of a sequence; where all cases end, what follows a choice that ends some is one of its branches."""
+    if not parts or not always_ends(parts[-1]):
+        return parts
+    for number, part in enumerate(parts[:-1]):
+        place = _only_way_on(part)
+        if isinstance(part, Choice) and place is not None and isinstance(part.parts[place], Skip):
+            rest = _joined(_parted(parts[number + 1 :]), Sequence)
+            whole = _tidied(replace(part, parts=(*part.parts[:place], rest, *part.parts[place + 1 :])))
+            return [*parts[:number], whole]
+    return parts
 
 
 def _same_question(one: Choice, place: int, other: Choice) -> bool:

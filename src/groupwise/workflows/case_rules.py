@@ -53,7 +53,8 @@ class CaseRules:
         for other in self.requirements.outcomes:
             if other is not outcome and other.after in places and other.after != name and _gone(other):
                 path = places[other.after].path
-                earlier = other.after == outcome.after or relation(root, path, decided.path) == "before"
+                # Of two outcomes of one activity, either may end the case first.
+                earlier = other.after != outcome.after and relation(root, path, decided.path) == "before"
                 if not earlier and relation(root, path, here.path) == "before":
                     left *= 1 - _gone(other)
         return min(found, left)
@@ -103,6 +104,8 @@ class CaseRules:
         for name, place in places.items():
             inside = dict(self.flow.context(name)).get(outcome.name)
             if name == outcome.after or inside or name in self.flow.before_end[outcome.name]:
+                continue
+            if any(self.flow.outcome[other].after == outcome.after for other, _ in self.flow.context(name)):
                 continue
             if relation(root, decided.path, place.path) != "before":
                 continue

@@ -214,7 +214,9 @@ class _Judge:
         for outcome in self.requirements.outcomes:
             if outcome.name in results and all(branch.ends for branch in outcome.branches.values()):
                 for name, used in _after(outcome.after, order).items():
-                    if needed.get(name) is not None and name not in flow.inside and not self._is_redo(name):
+                    own = {*flow.context(name)}
+                    beside = outcome.name not in dict(own) and own <= {*flow.context(outcome.after)}
+                    if needed.get(name) is not None and beside and not self._is_redo(name):
                         words = f"{name!r} is never done, because every branch of {outcome.name!r} ends the case"
                         return words, [name], [*used, results[outcome.name]]
         return None

@@ -194,6 +194,15 @@ class ItemTree:
                     f"the loop {loop.name!r} is partly in branch {way!r} of {outcome!r} and partly outside: "
                     "a loop is inside one branch, or around the whole outcome"
                 )
+            round_ = {*loop.activities, *loop.redo}
+            for one in self.requirements.outcomes:
+                own = {name for way in one.branches.values() for name in way.activities}
+                around = branch.get(one.after)
+                if one.after in round_ and own - round_ and around is not None and after[around[0]] in round_:
+                    yield (
+                        f"{one.name!r} is decided in branch {around[1]!r} of {around[0]!r}, inside the loop "
+                        f"{loop.name!r}, but {min(own - round_)!r} comes after the loop, whatever that branch was"
+                    )
 
     def _chained(self, items: list[Item]) -> Iterator[Item]:
         # Activities that follow each other directly are one item.

@@ -126,8 +126,10 @@ class LayoutBuilder:
         for item, early in others:
             if item in waits:
                 self._unit(item, region, early, last=last, tail=False)
+        # Once it is decided that a case ends, nothing may follow: such a decision stays with its outcome.
+        ending = mask_of({one.after for one, _ in others if one.kind == "choice" and one.may_end})
         rest = [
-            (item, early if early >= 0 else -1 if item in follows else region)
+            (item, early if early >= 0 else -1 if item in follows or item.mask & ending else region)
             for item, early in others
             if item not in waits
         ]
@@ -146,9 +148,10 @@ class LayoutBuilder:
         if not acts:
             return
         outcome = gate.outcome if gate.outcome in self.again else ""
-        self.found.units.append(Unit("choice", acts, region, gate=True, after=gate.after, outcome=outcome))
+        unit = Unit("choice", acts, region, gate=True, after=gate.after, barrier=True, outcome=outcome)
+        self.found.units.append(unit)
         inner = [
-            self._region(branch.items, CaseRegion(number, branch.share, answers=(branch.name,)), tail=True)
+            self._region(branch.items, CaseRegion(number, branch.share, True, (branch.name,)), tail=True)
             for branch in gate.branches
             if branch.ends
         ]
@@ -162,10 +165,10 @@ class LayoutBuilder:
         number = len(self.found.units)
         decides = last >= 0 and last in item.activities
         # A choice that only ends cases is about the activity that decides.
-        unit = Unit(item.kind, item.activities or (item.after,), region, early, fork=item.fork, gate=gate, last=decides)
-        if not tail:
-            urgent = item.kind == "choice" and any(branch.ends for branch in item.branches)
-            unit = replace(unit, barrier=item.may_end, urgent=urgent, ended=item.ended)
+        unit = Unit(item.kind, item.activities or (item.after,), region, early, fork=item.fork, last=decides)
+        urgent = item.kind == "choice" and any(branch.ends for branch in item.branches)
+        gate = gate or (urgent and all(branch.ends for branch in item.branches))
+        unit = replace(unit, gate=gate, barrier=item.may_end, urgent=urgent and not gate, ended=item.ended)
         if item.kind == "choice":
             unit = replace(unit, after=item.after, outcome=item.outcome if item.outcome in self.again else "")
         self.found.units.append(unit)
@@ -173,7 +176,7 @@ class LayoutBuilder:
             inner = tuple(
                 self._region(
                     branch.items,
-                    CaseRegion(number, branch.share, branch.ends and not tail, (branch.name,)),
+                    CaseRegion(number, branch.share, branch.ends, (branch.name,)),
                     tail=tail,
                     last=last if decides else -1,
                 )
@@ -265,10 +268,13 @@ class LayoutBuilder:
             return None
         free = [one for one in ending if not any(other in self._before(one, items) for other in ending)] or ending
 
-        def pressure(one: Item) -> float:
+        def pressure(one: Item) -> tuple[bool, float]:
             decided = composed("choice", (), one.after)
             work = sum(self.work[a] for item in self._before(decided, items) for a in item.activities)
-            return one.ended / max(work, 1e-9)
+            # A case that is over does not wait for work that only follows the decision.
+            ended = composed("choice", tuple(branch for branch in one.branches if branch.ends), one.after)
+            at_once = not any(self.later[one.after] & item.mask for item in self._before(ended, items))
+            return at_once, one.ended / max(work, 1e-9)
 
         return max(free, key=pressure)
 
@@ -345,18 +351,19 @@ def _pieces(item: Item) -> Iterator[Item]:
 
 def _levels_of(item: Item, levels: Mapping[int, int]) -> list[int]:
     """The levels of what a choice does; one that only ends cases does so right after it is decided."""
-    return [levels[a] for a in item.activities] or [levels.get(item.after, 0)]
+    at_once = any(branch.ends and not branch.items for branch in item.branches)
+    return [*(levels[a] for a in item.activities), *([levels.get(item.after, 0)] if at_once else [])]
 
 
 def _last_level(branch: Branch, levels: Mapping[int, int], item: Item) -> int:
     inside = [level for one in branch.items for level in _levels_of(one, levels)]
-    return max(inside, default=min(_levels_of(item, levels)))
+    return max(inside, default=levels.get(item.after, 0))
 
 
 def _ended_below(branch: Branch, levels: Mapping[int, int], level: int, item: Item) -> float:
     """The share of a branch's cases that are over before a level."""
-    if branch.ends:
-        return 1.0 if _last_level(branch, levels, item) < level else 0.0
+    if branch.ends and _last_level(branch, levels, item) < level:
+        return 1.0
     inner = [one for one in branch.items if one.kind == "choice"]
     gone = sum(b.share * _ended_below(b, levels, level, one) for one in inner for b in one.branches)
     loops = sum(one.ended for one in branch.items if one.kind == "loop" and max(_levels_of(one, levels)) < level)
