@@ -325,11 +325,12 @@ class DesignProblem:
             found[:, decider] |= self.unit_before[:, number] & ~self.unit_before[decider]
         np.fill_diagonal(found, False)
         # Turns that would wait for each other are given up: what comes before what counts more.
-        count = len(found) if found.any() else 0
-        while count and (
-            ring := find_ring(count, frozenset((int(a), int(b)) for a, b in np.argwhere(found | self.unit_before)))
-        ):
-            given = [(a, b) for a, b in pairwise(ring) if found[a, b] and not self.unit_before[a, b]]
+        while found.any():
+            edges = np.argwhere(found | self.unit_before).tolist()
+            ring = find_ring(len(found), frozenset((a, b) for a, b in edges))
+            given = [(a, b) for a, b in pairwise(ring) if not self.unit_before[a, b]]
+            if not given:
+                break
             found[given[0]] = False
         return found
 

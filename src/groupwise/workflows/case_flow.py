@@ -134,8 +134,15 @@ class CaseFlow:
             found |= branch.options
         found |= {name: self._least(name) for name in self.inside}
         for loop in required.loops:
-            found |= {n: self._least(n if n in self.inside else loop.after) * loop.again for n in loop.redo}
+            left = loop.again * math.prod(1 - gone for gone in self._ending_rounds(loop))
+            found |= {n: self._least(n if n in self.inside else loop.after) * left for n in loop.redo}
         return found
+
+    def _ending_rounds(self, loop: RequiredLoop) -> Iterator[float]:
+        """The share of cases that each outcome inside a loop ends in a round, at most."""
+        for outcome in self.requirements.outcomes:
+            if self._decided(outcome, loop) > 1:
+                yield sum(branch.probability for branch in outcome.branches.values() if branch.ends)
 
     @cached_property
     def rounds(self) -> dict[str, float]:

@@ -21,15 +21,14 @@ def unfolded(root: Block) -> Block:
     """The tree without outcomes."""
     if next(_forks(root), None) is None:
         return root
-    found = _unfolded(root)
-    if sum(1 for _ in blocks.walk(found)) > MOST:
-        raise DesignError("too many outcomes are asked about again while others are still open")
-    return found
+    return _unfolded(root)
 
 
 def _unfolded(block: Block) -> Block:
     while (name := _meets_in(block)) is not None:
         block = _hoisted(block, name)
+        if sum(1 for _ in blocks.walk(block)) > MOST:
+            raise DesignError("too many outcomes are asked about again while others are still open")
     parts = tuple(_unfolded(part) for part in blocks.children(block))
     block = blocks.with_children(block, parts) if parts else block
     if isinstance(block, Choice) and block.outcome:
