@@ -156,7 +156,7 @@ class _Tree:
 def passing(block: blocks.Block) -> float:
     """The share of cases that are not over after a block; loops without their limit, which makes it smaller."""
     match block:
-        case blocks.End():
+        case blocks.Finish():
             return 0.0
         case blocks.Sequence(parts):
             return math.prod(map(passing, parts))
@@ -451,7 +451,7 @@ def visits(stated: Stated, design: blocks.Design) -> dict[str, float]:
             case blocks.Activity(name):
                 found[name] = often
                 return 1.0 - float(stated["activities"][name].get("knock_out", 0.0))
-            case blocks.End():
+            case blocks.Finish():
                 return 0.0
             case blocks.Sequence(parts):
                 left = 1.0

@@ -17,7 +17,7 @@ from groupwise.workflows.blocks import (
     Choice,
     Design,
     DesignError,
-    End,
+    Finish,
     Handling,
     Instances,
     Loop,
@@ -246,13 +246,13 @@ def activity(name: str) -> Activity:
     return Activity(name)
 
 
-ENDING = Choice((Sequence((activity("refuse"), End())), Skip()), (0.3, 0.7))
+ENDING = Choice((Sequence((activity("refuse"), Finish())), Skip()), (0.3, 0.7))
 NESTED = Sequence(
     (
         activity("assess"),
         Choice((Sequence((activity("hear"), ENDING)), Skip()), (0.4, 0.6)),
         Parallel((activity("inspect"), activity("price"))),
-        Loop(Sequence((activity("test"), Choice((End(), Skip()), (0.1, 0.9)))), 0.2, activity("mend")),
+        Loop(Sequence((activity("test"), Choice((Finish(), Skip()), (0.1, 0.9)))), 0.2, activity("mend")),
     )
 )
 TWICE = Sequence(
@@ -289,5 +289,5 @@ def test_ends_of_a_foreign_file_are_found_where_no_other_block_form_is() -> None
     ways = ["start a", "a x", "x b", "x j", "b y", "y end", "y j", "j c", "c end"]
     flows = [Flow(*way.split()) for way in ways]
     found = lift(Graph("g", tuple(nodes), tuple(flows)))
-    branch = Sequence((activity("b"), Choice((Skip(), End()), (0.5, 0.5))))
+    branch = Sequence((activity("b"), Choice((Skip(), Finish()), (0.5, 0.5))))
     assert found.root == Sequence((activity("a"), Choice((Skip(), branch), (0.5, 0.5)), activity("c")))

@@ -17,7 +17,7 @@ from groupwise.workflows.blocks import (
     Choice,
     Design,
     DesignError,
-    End,
+    Finish,
     Handling,
     Instances,
     Loop,
@@ -254,7 +254,7 @@ def test_bits_are_numbered_from_the_lowest() -> None:
     assert [bits(mask) for mask in (0, 1, 6, 1 << 70)] == [[], [0], [1, 2], [70]]
 
 
-REFUSED = Sequence((B, End()))
+REFUSED = Sequence((B, Finish()))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ REFUSED = Sequence((B, End()))
     [
         (Sequence((A, Parallel((Choice((REFUSED, Skip()), (0.2, 0.8)), C)))), "beside work that is in progress"),
         (Sequence((A, Cancellable(Choice((REFUSED, C), (0.2, 0.8)), 0.1))), "beside work that is in progress"),
-        (Sequence((A, Choice((REFUSED, End()), (0.2, 0.8)), C)), "nothing can follow where every case is over"),
+        (Sequence((A, Choice((REFUSED, Finish()), (0.2, 0.8)), C)), "nothing can follow where every case is over"),
     ],
 )
 def test_an_end_stands_only_where_nothing_else_of_the_case_is_open(root: Block, said: str) -> None:
@@ -284,8 +284,8 @@ def test_what_goes_on_behind_an_end_has_one_form() -> None:
     asked = Sequence((Choice((REFUSED, Skip()), (0.2, 0.8)), Choice((C, D), (0.5, 0.5))))
     assert tidied(asked) == Choice((REFUSED, C, D), (0.2, 0.4, 0.4))
     # Where all cases end, everybody has a branch.
-    closed = tidied(Choice((Sequence((A, Choice((REFUSED, Skip()), (0.5, 0.5)), C, End())), D), (0.3, 0.7)))
-    assert any(one == Choice((REFUSED, Sequence((C, End()))), (0.5, 0.5)) for one in walk(closed))
+    closed = tidied(Choice((Sequence((A, Choice((REFUSED, Skip()), (0.5, 0.5)), C, Finish())), D), (0.3, 0.7)))
+    assert any(one == Choice((REFUSED, Sequence((C, Finish()))), (0.5, 0.5)) for one in walk(closed))
 
 
 def test_an_outcome_that_only_one_choice_asks_for_is_a_plain_choice() -> None:

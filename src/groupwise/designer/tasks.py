@@ -26,7 +26,7 @@ from groupwise.workflows.blocks import (
     Block,
     Choice,
     Design,
-    End,
+    Finish,
     Handling,
     Loop,
     Parallel,
@@ -252,7 +252,7 @@ class Drafter:
                 lanes = [[_joined(lane, Sequence) for _, lane in sorted(stages[one].items())] for one in sorted(stages)]
                 found[number] = _joined([_joined(stage, Parallel) for stage in lanes], Sequence)
             if self.problem.regions[number].over and not always_ends(found[number]):
-                found[number] = _joined([found[number], End()], Sequence)
+                found[number] = _joined([found[number], Finish()], Sequence)
         # What comes back from a file is in its simplest form, so a design is, too; without outcomes it is anyway.
         return tidied(asked_again(found[0])) if self.nested else found[0]
 
@@ -282,8 +282,7 @@ class Drafter:
     ) -> Block:
         match unit.kind:
             case "choice":
-                parts, odds = [inside[region] for region in unit.inner], [self._share(one) for one in unit.inner]
-                found = _choice(parts, odds)
+                found = _choice([inside[region] for region in unit.inner], [self._share(one) for one in unit.inner])
                 if unit.outcome and isinstance(found, Choice) and len(found.parts) == len(unit.inner):
                     answers = tuple(self.problem.regions[region].answers for region in unit.inner)
                     return Choice(found.parts, found.probabilities, unit.outcome, answers)

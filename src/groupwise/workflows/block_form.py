@@ -67,7 +67,7 @@ class _Sketch:
             if flow.source in finish or stops(graph.by_id[flow.source]):
                 continue
             if flow.target in finish:
-                target = self.add(self.free("end"), blocks.End(), frozenset())
+                target = self.add(self.free("end"), blocks.Finish(), frozenset())
             # Parallel arrows would be one edge in `out`, and their probabilities would be lost.
             if target in self.out[source]:
                 raise NotBlocks(f"{graph.name}: two flows lead from {flow.source!r} to {flow.target!r}")
@@ -115,7 +115,7 @@ class _Sketch:
 
     def _body(self, node: Node) -> blocks.Block:
         if stops(node):
-            return blocks.End()
+            return blocks.Finish()
         if not node.calls:
             return blocks.Skip() if node.silent else blocks.Activity(node.label, node.handling)
         if node.handling != blocks.PLAIN:
@@ -215,7 +215,7 @@ def _into_finish(graph: Graph) -> list[str]:
 def _without_last(block: blocks.Block) -> blocks.Block:
     """A block at the end of a case, without ends that say no more than that."""
     match block:
-        case blocks.End():
+        case blocks.Finish():
             return blocks.Skip()
         case blocks.Sequence(parts):
             return blocks.Sequence((*parts[:-1], _without_last(parts[-1])))
@@ -335,10 +335,10 @@ def _fold_ends(sketch: _Sketch) -> bool:
         if not _is_last(sketch, name):
             continue
         sources = sorted(sketch.into[name])
-        if len(sources) > 1 and sketch.content[name] == blocks.End():
+        if len(sources) > 1 and sketch.content[name] == blocks.Finish():
             # Several ways lead to one end: each has an end of its own.
             for source in sources[1:]:
-                own = sketch.add(sketch.free("end"), blocks.End(), frozenset())
+                own = sketch.add(sketch.free("end"), blocks.Finish(), frozenset())
                 sketch.connect(source, own, sketch.out[source].pop(name))
                 sketch.answers[source, own] = sketch.answers.get((source, name), ())
                 sketch.into[name].discard(source)

@@ -89,7 +89,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Finish:
     """The case is over, and counts as completed. It stands where nothing runs in parallel, and nothing follows it."""
 
 
@@ -201,7 +201,9 @@ class Instances:
         )
 
 
-Block: TypeAlias = Activity | Skip | End | Sequence | Parallel | Choice | Loop | PartialOrder | Cancellable | Instances
+Block: TypeAlias = (
+    Activity | Skip | Finish | Sequence | Parallel | Choice | Loop | PartialOrder | Cancellable | Instances
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ def _check_ends(root: Block) -> None:
     stack = [(root, False)]
     while stack:
         block, beside = stack.pop()
-        if isinstance(block, End):
+        if isinstance(block, Finish):
             _insist(not beside, "a case cannot end beside work that is in progress in parallel, or may be cancelled")
         elif isinstance(block, Sequence):
             follows = any(always_ends(part) for part in block.parts[:-1])
@@ -241,7 +243,7 @@ def _check_ends(root: Block) -> None:
 def always_ends(block: Block) -> bool:
     """Whether every case is over after the block."""
     match block:
-        case End():
+        case Finish():
             return True
         case Sequence(parts):
             return always_ends(parts[-1])
@@ -254,7 +256,7 @@ def always_ends(block: Block) -> bool:
 
 
 def may_end(block: Block) -> bool:
-    return any(isinstance(inner, End) for inner in walk(block))
+    return any(isinstance(inner, Finish) for inner in walk(block))
 
 
 def children(block: Block) -> tuple[Block, ...]:
@@ -366,12 +368,12 @@ def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> B
         inner = zip(part.parts, part.probabilities, strict=True) if plain else [(part, 1.0)]  # type: ignore[union-attr]
         flat += [(block, share * probability) for block, probability in inner]
     # All empty branches become one, with their probabilities added up; so do those that only end the case.
-    for empty in (Skip(), End()):
+    for empty in (Skip(), Finish()):
         share = sum(share for block, share in flat if block == empty)
         flat = [branch for branch in flat if branch[0] != empty] + ([(empty, share)] if share else [])
     if len(flat) == 1:
         return flat[0][0]
-    flat.sort(key=lambda branch: (_first_name(branch[0]), isinstance(branch[0], End)))
+    flat.sort(key=lambda branch: (_first_name(branch[0]), isinstance(branch[0], Finish)))
     return Choice(tuple(block for block, _ in flat), tuple(share for _, share in flat))
 
 
@@ -414,8 +416,9 @@ def _asked_once(parts: list[Block]) -> list[Block]:
     for part in parts:
         last = found[-1] if found else None
         place = _only_way_on(last) if last is not None else None
-        both = isinstance(last, Choice) and isinstance(part, Choice)
-        if both and place is not None and _same_question(last, place, part):
+        if not isinstance(last, Choice) or not isinstance(part, Choice) or place is None:
+            found.append(part)
+        elif _same_question(last, place, part):
             found[-1] = _merged(last, place, part)
         else:
             found.append(part)

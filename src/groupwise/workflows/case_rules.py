@@ -86,7 +86,7 @@ class CaseRules:
         """The share of cases that would come to each activity if no block ended one."""
         if not blocks.may_end(root):
             return {name: place.share for name, place in places.items()}
-        plain = blocks.rewritten(root, lambda block: blocks.Skip() if isinstance(block, blocks.End) else block)
+        plain = blocks.rewritten(root, lambda block: blocks.Skip() if isinstance(block, blocks.Finish) else block)
         return {place.activity.name: place.share for place in places_of(plain, self.limits)}
 
     def _endings(

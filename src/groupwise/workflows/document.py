@@ -77,7 +77,7 @@ def document_of(design: blocks.Design, requirements: Requirements | None = None)
 
 def to_graphs(design: blocks.Design) -> tuple[Graph, ...]:
     """The graphs of a design as scores measure them: every block in full, and no case ends early."""
-    plain = blocks.rewritten(design.root, lambda block: blocks.Skip() if isinstance(block, blocks.End) else block)
+    plain = blocks.rewritten(design.root, lambda block: blocks.Skip() if isinstance(block, blocks.Finish) else block)
     return drawn(replace(design, root=plain))
 
 

@@ -155,7 +155,7 @@ def _draw(drawing: _Drawing, block: blocks.Block) -> Ends:
             return _activity(drawing, block)
         case blocks.Skip():
             return (drawing.gateway("skip"),) * 2
-        case blocks.End():
+        case blocks.Finish():
             return drawing.end(), ""
         case blocks.Instances():
             return _instances(drawing, block)

@@ -129,7 +129,7 @@ class Endings:
             case blocks.Instances(body, least, most, enough):
                 one = self.lost(body)
                 return sum(_too_few(number, enough, one) for number in range(least, most + 1)) / (most - least + 1)
-            case blocks.Skip() | blocks.End():
+            case blocks.Skip() | blocks.Finish():
                 return 0.0
 
     def any_lost(self, parts: Iterable[blocks.Block]) -> float:

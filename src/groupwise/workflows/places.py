@@ -134,7 +134,7 @@ def going_on_to(block: blocks.Block, limits: Limits = NO_LIMITS) -> list[float] 
 def going_on(block: blocks.Block, limits: Limits = NO_LIMITS) -> float:
     """The share of cases that are not over after a block, of those that come to it."""
     match block:
-        case blocks.End():
+        case blocks.Finish():
             return 0.0
         case blocks.Sequence(parts):
             return math.prod(going_on(part, limits) for part in parts)

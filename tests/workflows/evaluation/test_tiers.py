@@ -18,7 +18,7 @@ from groupwise.workflows.blocks import (
     Choice,
     Design,
     DesignError,
-    End,
+    Finish,
     Handling,
     Instances,
     Loop,
@@ -436,16 +436,14 @@ def staffed(root: Block, **knocked: float) -> tuple[Design, Requirements]:
             name: {"duration": {"kind": "fixed", "mean": 10.0 * 2**place}, "knock_out": knocked.get(name, 0.0)}
             for place, name in enumerate(names)
         },
-        "loops": [{"name": "l", "activities": ["b", "c"], "after": "b", "again": 0.5, "most": 2}]
-        if "c" in names
-        else [],
+        "loops": [loop] if "c" in names else [],
         "demand": {"arrivals_per_second": 0.001},
     }
     return Design("d", root), parse_requirements(value)
 
 
 def test_an_end_counts_as_completed_and_nothing_behind_it_is_done() -> None:
-    ended = Choice((Sequence((Activity("c"), End())), Skip()), (0.25, 0.75))
+    ended = Choice((Sequence((Activity("c"), Finish())), Skip()), (0.25, 0.75))
     design, asked = staffed(Sequence((Activity("a"), Loop(Sequence((Activity("b"), ended)), 0.5), Activity("d"))))
     # Rounds: 1 + 0.375 + 0.375². Of each, a quarter ends; of the last, nobody repeats.
     rounds = 1 + 0.375 + 0.375**2

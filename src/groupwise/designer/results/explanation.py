@@ -14,7 +14,7 @@ from groupwise.workflows.blocks import (
     Block,
     Choice,
     Design,
-    End,
+    Finish,
     Loop,
     Parallel,
     PartialOrder,
@@ -296,7 +296,7 @@ def one_line(block: Block) -> str:
             return f"({one_line(body)} ↺ {again:.0%}{between})"
         case PartialOrder(parts, edges):
             return f"({' ∥ '.join(_chains(parts, edges))})"
-        case End():
+        case Finish():
             return "■"
         case _:
             return f"{{{' '.join(map(one_line, children(block)))}}}" if children(block) else "–"

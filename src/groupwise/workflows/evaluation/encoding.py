@@ -24,7 +24,7 @@ from groupwise.workflows.blocks import (
     PLAIN,
     Activity,
     Choice,
-    End,
+    Finish,
     Instances,
     Loop,
     Parallel,
@@ -314,7 +314,7 @@ class _Folded(Exception):
 def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]) -> int:
     """Append the block after everything inside it; returns its number."""
     kind = type(block)
-    if kind is Activity or kind is Skip or kind is End:
+    if kind is Activity or kind is Skip or kind is Finish:
         return _add_parts((block,), catalogue, nodes, links, weights)[0]
     if kind is Sequence or kind is Parallel:
         inside = _add_parts(block.parts, catalogue, nodes, links, weights)
@@ -353,7 +353,7 @@ def _add_parts(
         if kind is Activity:
             row = plain.get(part.name) if part.handling is PLAIN else None
             nodes += (ACTIVITY, catalogue.row(part) if row is None else row, 0, 0)
-        elif kind is Skip or kind is End:
+        elif kind is Skip or kind is Finish:
             nodes += (SKIP if kind is Skip else CASE_END, 0, 0, 0)
         else:
             _add(part, catalogue, nodes, links, weights)

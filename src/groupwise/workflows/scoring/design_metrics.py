@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.blocks import Activity, Choice, End, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
+from groupwise.workflows.blocks import Activity, Choice, Finish, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.partial_orders import Edges
 from groupwise.workflows.places import NO_LIMITS, Limits, going_on
 from groupwise.workflows.scoring.graph_regions import TOP, Edge
@@ -107,7 +107,7 @@ def _activity(walk: _Walk, block: Activity, depth: int, share: float, alive: flo
     return 1
 
 
-def _end(walk: _Walk, block: End, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+def _end(walk: _Walk, block: Finish, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
     walk.ended += 1
     return _skip(walk, Skip(), depth, share, alive, alone, looped)
 
@@ -283,7 +283,7 @@ def _drawn(count: int, edges: Edges) -> tuple[list[Edge], int]:
 _ADD: dict[type, Adding] = {
     Activity: _activity,
     Skip: _skip,
-    End: _end,
+    Finish: _end,
     Instances: _instances,
     Sequence: _sequence,
     Parallel: _parallel,

@@ -12,7 +12,7 @@ from groupwise.workflows.blocks import (
     Cancellable,
     Choice,
     Design,
-    End,
+    Finish,
     Instances,
     Loop,
     Parallel,
@@ -68,7 +68,7 @@ def passing(block: Block, one: Callable[[Activity], float]) -> tuple[float, floa
     match block:
         case Activity():
             return one(block), 0.0
-        case End():
+        case Finish():
             return 0.0, 1.0
         case Sequence(parts):
             through, ended = 1.0, 0.0

@@ -309,7 +309,7 @@ class YawlNet:
                 ordering = (yawl.el("predicate", ordering=route.ordering),) if route.ordering else ()
                 flow = replace(flow, condition=route.predicate, default=route.default, extras=ordering)
             said = [e for e in way.all("documentation")[:1] if e.text != self.known.get("answers", {}).get(way_name)]
-            marks = (mark("exit"),) if self.known.get("exits", {}).get(way_name) else ()
+            marks: tuple[Element, ...] = (mark("exit"),) if self.known.get("exits", {}).get(way_name) else ()
             said_of = self.known.get("results", {}).get(way_name)
             marks += (Element(f"{{{OWN}}}{ANSWER}", (("of", str(said_of)),)),) if said_of else ()
             flows.append(replace(flow, extras=(*flow.extras, *said, *marks)))
