@@ -115,7 +115,8 @@ def test_a_way_that_waits_for_nobody_is_told(tmp_path: Path) -> None:
 
 ASKED_TWICE = """<definitions xmlns="http://www.omg.org/spec/BPMN/20100524/MODEL"><process id="p">
 <startEvent id="s"/><task id="a" name="a"/><exclusiveGateway id="x" default="f2"/><task id="b" name="b"/>
-<exclusiveGateway id="j"/><exclusiveGateway id="y" default="f4"/><task id="c" name="c"/><endEvent id="e1"/><endEvent id="e2"/>
+<exclusiveGateway id="j"/><exclusiveGateway id="y" default="f4"/><task id="c" name="c"/>
+<endEvent id="e1"/><endEvent id="e2"/>
 <sequenceFlow id="f0" sourceRef="s" targetRef="a"/><sequenceFlow id="f00" sourceRef="a" targetRef="x"/>
 <sequenceFlow id="f1" sourceRef="x" targetRef="b"><conditionExpression>kind == 'x'</conditionExpression></sequenceFlow>
 <sequenceFlow id="f2" sourceRef="x" targetRef="j"/><sequenceFlow id="f3" sourceRef="b" targetRef="j"/>
