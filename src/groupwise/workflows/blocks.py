@@ -430,12 +430,37 @@ def _parted(parts: list[Block]) -> list[Block]:
     if not parts or not always_ends(parts[-1]):
         return parts
     for number, part in enumerate(parts[:-1]):
-        place = _only_way_on(part)
-        if isinstance(part, Choice) and place is not None and isinstance(part.parts[place], Skip):
-            rest = _joined(_parted(parts[number + 1 :]), Sequence)
-            whole = _tidied(replace(part, parts=(*part.parts[:place], rest, *part.parts[place + 1 :])))
-            return [*parts[:number], whole]
+        if isinstance(part, Choice) and any(map(always_ends, part.parts)):
+            return [*parts[:number], _with_rest(part, parts[number + 1 :])]
     return parts
+
+
+def _with_rest(block: Choice, rest: list[Block]) -> Block:
+    """A choice that ends some cases; all of its other parts, and the rest behind them, are one part."""
+    over = [number for number, part in enumerate(block.parts) if always_ends(part)]
+    going = [number for number in range(len(block.parts)) if number not in over]
+    share = sum(block.probabilities[number] for number in going)
+    first = block.parts[going[0]]
+    if len(going) > 1:
+        first = replace(
+            block,
+            parts=tuple(block.parts[number] for number in going),
+            probabilities=tuple(block.probabilities[number] / share for number in going),
+            answers=tuple(block.answers[number] for number in going) if block.outcome else (),
+        )
+    return _tidied(
+        replace(
+            block,
+            parts=(*(block.parts[number] for number in over), _tidied(Sequence((_tidied(first), *rest)))),
+            probabilities=(*(block.probabilities[number] for number in over), share),
+            answers=(
+                *(block.answers[number] for number in over),
+                tuple(sorted(answer for number in going for answer in block.answers[number])),
+            )
+            if block.outcome
+            else (),
+        )
+    )
 
 
 def _same_question(one: Choice, place: int, other: Choice) -> bool:
