@@ -293,3 +293,9 @@ def test_an_outcome_that_only_one_choice_asks_for_is_a_plain_choice() -> None:
     again = Choice((B, C), (0.3, 0.7), "o", (("x",), ("y",)))
     assert asked_again(Sequence((fork, D))) == Sequence((Choice((A, Skip()), (0.3, 0.7)), D))
     assert asked_again(Sequence((fork, D, again))) == Sequence((fork, D, again))
+
+
+def test_questions_for_one_outcome_inside_each_other_are_one() -> None:
+    inner = Choice((A, Skip()), (0.25, 0.75), "o", (("x",), ("y",)))
+    outer = Choice((inner, B), (0.8, 0.2), "o", (("x", "y"), ("z",)))
+    assert tidied(outer) == Choice((A, Skip(), B), (0.2, 0.6000000000000001, 0.2), "o", (("x",), ("y",), ("z",)))

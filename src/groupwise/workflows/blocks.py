@@ -379,7 +379,13 @@ def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> B
 
 def _one_outcome(block: Choice) -> Block:
     """The same for a choice of an outcome: its empty branches become one, with all of their answers."""
-    ways = list(zip(block.parts, block.probabilities, block.answers, strict=True))
+    ways: list[tuple[Block, float, tuple[str, ...]]] = []
+    for part, share, some in zip(block.parts, block.probabilities, block.answers, strict=True):
+        if isinstance(part, Choice) and part.outcome == block.outcome:
+            inner = zip(part.parts, part.probabilities, part.answers, strict=True)
+            ways += [(one, share * chance, answers) for one, chance, answers in inner]
+        else:
+            ways.append((part, share, some))
     empty = [way for way in ways if isinstance(way[0], Skip)]
     ways = [way for way in ways if not isinstance(way[0], Skip)]
     if empty:
