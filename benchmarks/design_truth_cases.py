@@ -7,7 +7,8 @@
 
 `faults` judges a tree by itself, without `groupwise.workflows.rules`, so that the two can be compared. What the trees
 leave to the requirements: the limit of a loop (`most`), and who of a pool does an activity. A branch that ends the case
-holds everything that still happens in it; what other cases go on to do is in the other branches.
+holds everything that still happens in it; what other cases go on to do is in the other branches, or the branch has an
+end, and they go on behind it. Choices of one outcome name it, and the results that lead to each of their parts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -87,10 +88,14 @@ class _Tree:
 
     def relation(self, one: str, other: str) -> str:
         """How `one` stands to `other`: before, after, beside, or never in the same case."""
-        for (block, a), (_, b) in zip(self.places[one], self.places[other], strict=False):
+        known, asked = self.results(one), self.results(other)
+        if any(not known[name] & asked[name] for name in known.keys() & asked.keys()):
+            return "never"
+        for depth, ((block, a), (_, b)) in enumerate(zip(self.places[one], self.places[other], strict=False)):
             if a == b:
                 continue
-            if isinstance(block, blocks.Choice):
+            first = one if a < b else other
+            if isinstance(block, blocks.Choice) or self._is_over(block, self.places[first][depth + 1 :]):
                 return "never"
             if isinstance(block, blocks.Parallel):
                 return "beside"
@@ -100,16 +105,72 @@ class _Tree:
             return "before" if a < b else "after"
         raise AssertionError(f"{one!r} and {other!r} are the same place")
 
-    def options(self, name: str) -> frozenset[tuple[int, int]]:
-        """The options of choices that a case must take to come to an activity."""
-        return frozenset((id(block), n) for block, n in self.places[name] if isinstance(block, blocks.Choice))
+    def results(self, name: str) -> dict[str, set[str]]:
+        """The results of outcomes that lead to an activity."""
+        found: dict[str, set[str]] = {}
+        for block, n in self.places[name]:
+            if isinstance(block, blocks.Choice) and block.outcome:
+                found[block.outcome] = found.get(block.outcome, set(block.answers[n])) & set(block.answers[n])
+        return found
+
+    def _is_over(self, block: blocks.Block, inside: Place) -> bool:
+        """Whether a case is over behind an activity, before it leaves the part of a block that the activity is in."""
+        if not isinstance(block, blocks.Sequence | blocks.Loop):
+            return False
+        return any(
+            isinstance(inner, blocks.Sequence) and any(passing(part) == 0 for part in inner.parts[n + 1 :])
+            for inner, n in inside
+        )
+
+    def options(self, name: str, over: Set[str] = frozenset()) -> frozenset[tuple[object, object]]:
+        """The options of choices that a case must take to come to an activity.
+
+        `over` are activities that end the case: a choice between those and one other way is not counted.
+        """
+        found: list[tuple[object, object]] = []
+        for block, n in self.places[name]:
+            if isinstance(block, blocks.Choice):
+                rest = [part for m, part in enumerate(block.parts) if m != n]
+                if all(_only(part, over) for part in rest):
+                    continue
+                found.append((block.outcome, frozenset(block.answers[n])) if block.outcome else (id(block), n))
+        return frozenset(found)
 
     def share(self, name: str) -> float:
+        return self.whole(name) * self.passed(name)
+
+    def whole(self, name: str) -> float:
+        """The share of cases that would come to an activity if no block ended one."""
         steps = self.places[name]
         return math.prod(block.probabilities[n] for block, n in steps if isinstance(block, blocks.Choice))
 
+    def passed(self, name: str) -> float:
+        """The share of cases that ends on the way leave."""
+        steps = [(block, n) for block, n in self.places[name] if isinstance(block, blocks.Sequence)]
+        return math.prod(passing(part) for block, n in steps for part in block.parts[:n])
+
     def loops(self, name: str) -> list[tuple[blocks.Loop, int]]:
         return [(block, n) for block, n in self.places[name] if isinstance(block, blocks.Loop)]
+
+
+def passing(block: blocks.Block) -> float:
+    """The share of cases that are not over after a block; loops without their limit, which makes it smaller."""
+    match block:
+        case blocks.Finish():
+            return 0.0
+        case blocks.Sequence(parts):
+            return math.prod(map(passing, parts))
+        case blocks.Choice(parts, shares):
+            return sum(share * passing(part) for part, share in zip(parts, shares, strict=True))
+        case blocks.Loop(body, again, redo):
+            return passing(body) * (1 - again) / (1 - again * passing(body) * passing(redo))
+    return 1.0
+
+
+def _only(block: blocks.Block, over: Set[str]) -> bool:
+    """Whether a part of a choice only ends the case."""
+    names = [one.name for one in blocks.activities(block)]
+    return passing(block) == 0 or (bool(names) and all(name in over for name in names))
 
 
 def faults(case: TruthCase) -> list[str]:
@@ -157,8 +218,39 @@ def reaches(stated: Stated) -> list[float]:
     return [reach(number) for number in range(len(outcomes))]
 
 
+def _over(stated: Stated) -> set[str]:
+    """The activities of branches that end the case."""
+    outcomes = stated.get("outcomes", ())
+    branches = [told for outcome in outcomes for told in outcome["branches"].values()]
+    always = {one["after"] for one in outcomes if all(told.get("ends") for told in one["branches"].values())}
+    over = [told for told in branches if told.get("ends") or always & {*told.get("activities", ())}]
+    return {name for told in over for name in told.get("activities", ())}
+
+
+def _in_ending(stated: Stated) -> set[str]:
+    """The same with those in branches inside of such branches."""
+    outcomes, inside, found = stated.get("outcomes", ()), branch_of(stated), _over(stated)
+    while more := {n for n, at in inside.items() if outcomes[at[0]]["after"] in found} - found:
+        found |= more
+    return found
+
+
+def _left(stated: Stated, tree: _Tree, outcome: Stated, name: str) -> float:
+    """The smallest share of cases that other outcomes leave between an outcome and an activity."""
+    left = 1.0
+    for other in stated.get("outcomes", ()):
+        gone = sum(told["probability"] for told in other["branches"].values() if told.get("ends"))
+        after = other["after"]
+        if other is outcome or not gone or after == name or tree.relation(after, name) != "before":
+            continue
+        if after == outcome["after"] or tree.relation(after, outcome["after"]) != "before":
+            left *= 1 - gone
+    return min(left, tree.passed(name) / tree.passed(outcome["after"]))
+
+
 def _outcome_faults(stated: Stated, tree: _Tree) -> Iterator[str]:
-    for outcome, reach in zip(stated.get("outcomes", ()), reaches(stated), strict=True):
+    over = _in_ending(stated)
+    for outcome in stated.get("outcomes", ()):
         branches = outcome["branches"]
         total = sum(told["probability"] for told in branches.values())
         if abs(total - 1) > TOLERANCE:
@@ -168,10 +260,12 @@ def _outcome_faults(stated: Stated, tree: _Tree) -> Iterator[str]:
             for name in names:
                 if tree.relation(outcome["after"], name) != "before":
                     yield f"{name!r} does not wait for {outcome['after']!r}"
-                share, wanted = tree.share(name), reach * told["probability"]
-                if abs(share - wanted) > TOLERANCE:
+                share, wanted = tree.share(name), tree.share(outcome["after"]) * told["probability"]
+                inside = _ended_inside(stated, (outcome["name"], branch))
+                least = (wanted - inside) * _left(stated, tree, outcome, name)
+                if not least - TOLERANCE <= share <= wanted + TOLERANCE:
                     yield f"{name!r} is done in {share:.4g} of the cases, not {wanted:.4g}"
-                if tree.options(name) != tree.options(names[0]):
+                if tree.options(name, over) != tree.options(names[0], over):
                     yield f"{name!r} and {names[0]!r} are in one branch but not always both done"
             others = [n for other, told in branches.items() if other != branch for n in told.get("activities", ())]
             yield from (
@@ -187,26 +281,54 @@ def _ending_faults(stated: Stated, tree: _Tree) -> Iterator[str]:
     outcomes, shares, inside = stated.get("outcomes", ()), reaches(stated), branch_of(stated)
     rare = {**inside, **_single_options(stated)}
     free = [name for name in tree.places if name not in rare and not _is_redo(stated, name)]
+    gone_with = _in_ending(stated)
     ended = 0.0
     for outcome, reach in zip(outcomes, shares, strict=True):
         own = {name for told in outcome["branches"].values() for name in told.get("activities", ())}
         ends = [told for told in outcome["branches"].values() if told.get("ends")]
-        gone = reach * sum(told["probability"] for told in ends)
-        ended += gone
+        gone = reach * sum(told["probability"] for told in ends) * _redone(stated, outcome["after"])
+        ended += gone * _rounds(stated, outcome)
         for name in free:
             late = name != outcome["after"] and tree.relation(outcome["after"], name) == "before"
-            if gone and late and tree.share(name) > reach - gone + TOLERANCE:
+            if gone and late and tree.share(name) > max(reach - gone, tree.whole(name) * (1 - gone)) + TOLERANCE:
                 yield f"{name!r} is done although {outcome['name']!r} may have ended the case"
             for told in outcome["branches"].values():
                 for other in own & set(told.get("activities", ())):
                     relation = tree.relation(other, name)
                     if told.get("ends") and relation == "before":
                         yield f"{name!r} follows {other!r}, which ends the case"
-                    if not told.get("ends") and relation == "never":
+                    if other not in gone_with and not told.get("ends") and relation == "never":
                         yield f"{name!r} is not done together with {other!r}"
     for name in free:
         if tree.share(name) < 1 - ended - TOLERANCE:
             yield f"{name!r} is done in {tree.share(name):.4g} of the cases, not at least {1 - ended:.4g}"
+
+
+def _ended_inside(stated: Stated, place: tuple[str, str]) -> float:
+    """The share of cases that an outcome inside a branch ends, before all of the branch is done."""
+    found, inside = 0.0, branch_of(stated)
+    outcomes = stated.get("outcomes", ())
+    for outcome, reach in zip(outcomes, reaches(stated), strict=True):
+        at = inside.get(outcome["after"])
+        while at is not None and (outcomes[at[0]]["name"], at[1]) != place:
+            at = inside.get(outcomes[at[0]]["after"])
+        if at is not None:
+            found += reach * sum(told["probability"] for told in outcome["branches"].values() if told.get("ends"))
+    return found
+
+
+def _redone(stated: Stated, name: str) -> float:
+    return math.prod(loop["again"] for loop in stated.get("loops", ()) if name in loop.get("redo", ()))
+
+
+def _rounds(stated: Stated, outcome: Stated) -> float:
+    """At most how often an outcome is decided in a case in which it is decided."""
+    inside = {name for told in outcome["branches"].values() for name in told.get("activities", ())}
+    found = 1.0
+    for loop in stated.get("loops", ()):
+        if {outcome["after"], *inside} <= {*loop["activities"], *loop.get("redo", ())}:
+            found /= 1 - loop["again"]
+    return found
 
 
 def _is_redo(stated: Stated, name: str) -> bool:
@@ -329,6 +451,8 @@ def visits(stated: Stated, design: blocks.Design) -> dict[str, float]:
             case blocks.Activity(name):
                 found[name] = often
                 return 1.0 - float(stated["activities"][name].get("knock_out", 0.0))
+            case blocks.Finish():
+                return 0.0
             case blocks.Sequence(parts):
                 left = 1.0
                 for part in parts:

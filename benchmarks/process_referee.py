@@ -13,6 +13,8 @@ requirements say is taken as follows:
   that person. Among the free, the first in the file is taken; a queue is served in order of arrival, except that a
   request waiting for somebody in particular is passed over, and that pools may serve by priority, by due time
   or the shortest first.
+- Gateways whose conditions name one variable decide alike: the first draws its value, the others use what is known
+  of it. It is drawn anew when the activity that decides it (an outcome of the requirements) was done again.
 - A loop of the requirements repeats at most `most` times: after that, its way back is closed.
 - A knock-out, or a last try that fails, takes away the token; other tokens of the case go on. Where the file has a path
   for it, the token takes that instead: a failure the event on the activity's boundary, a knock-out the exit of the
@@ -27,6 +29,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,6 +46,7 @@ GATEWAYS = {"exclusiveGateway": "xor", "parallelGateway": "and"}
 WEEK = 168 * 3600.0
 STUDENT = 2.093  # 97.5% quantile for 20 batches
 WARM_UP = 0.2
+OTHER = "*"  # the value of a variable that no condition names
 Stated: TypeAlias = Mapping[str, Any]
 
 
@@ -64,6 +68,9 @@ class NetNode:
     deciders: tuple[str, ...] = ()
     exit: str = ""
     loses: bool = False
+    # The variable that the conditions name, and by target the values that lead there; empty for the default.
+    about: str = ""
+    values: dict[str, set[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -88,12 +95,30 @@ def read_net(path: str | Path) -> Net:
     for node in net.nodes.values():
         behind = [net.nodes[target].deciders for target, _ in node.out]
         net.own |= {node.name} if node.name and behind == [(node.name,)] else set()
+    _complete_values(net)
     for node in net.nodes.values():
         total = sum(share for _, share in node.out)
         node.out = [(target, share / total if node.split == "xor" else 1.0) for target, share in node.out]
         for target, _ in node.out:
             net.nodes[target].arriving += 1
     return net
+
+
+def _condition(node: NetNode, target: str, text: str) -> None:
+    """Note a condition `variable == 'value' or …`; those on a gateway's own variable say nothing."""
+    found = re.findall(r"([\w.-]+)(?:/text\(\))?\s*==?\s*'([^']*)'", text)
+    if found and not found[0][0].endswith("_goes_to"):
+        node.about, node.values[target] = found[0][0], {value for _, value in found}
+
+
+def _complete_values(net: Net) -> None:
+    """The values of default flows: all that the other flows of the gateway do not name."""
+    for node in net.nodes.values():
+        if node.about:
+            every = {value for one in net.nodes.values() if one.about == node.about for some in one.values.values()
+                     for value in some} | {OTHER}  # fmt: skip
+            named = set().union(*node.values.values())
+            node.values = {target: node.values.get(target) or every - named for target, _ in node.out}
 
 
 def _own(element: Any, name: str) -> Any:
@@ -138,6 +163,8 @@ def _from_bpmn(root: Any) -> Net:
         told = _own(flow, "flow")
         share = float(told.get("probability", 1.0)) if told is not None else 1.0
         nodes[flow.get("sourceRef")].out.append((flow.get("targetRef"), share))
+        if (condition := flow.findtext(f"{BPMN}conditionExpression")) is not None:
+            _condition(nodes[flow.get("sourceRef")], flow.get("targetRef"), condition)
         if told is not None and told.get("exit") == "true":
             nodes[flow.get("sourceRef")].exit = flow.get("targetRef")
     for lane in process.iter(f"{BPMN}lane"):
@@ -171,6 +198,7 @@ def _from_yawl(root: Any) -> Net:
                 node.fails = target
                 continue
             node.out.append((target, float(shares.get(f"{key}→{target}", 1.0))))
+            _condition(node, target, flow.findtext(f"{YAWL}predicate") or "")
             node.exit = target if notes.get("exits", {}).get(f"{key}→{target}") else node.exit
     return Net(nodes, start, dict(notes.get("servers", ())))
 
@@ -271,6 +299,7 @@ class Case:
     by: dict[str, Server] = field(default_factory=dict)
     lost: bool = False
     ended: set[str] = field(default_factory=set)
+    known: dict[str, set[str]] = field(default_factory=dict)
     spent: float = 0.0
     took: float = math.nan
 
@@ -385,6 +414,9 @@ class Referee:
         self.office = Office(self.world, stated, self.servers)
         self.orders = orders
         self.limits = dict(_limits(net, stated))
+        self.decided = defaultdict(list)
+        for outcome in stated.get("outcomes", ()):
+            self.decided[outcome["after"]] += [n.about for n in net.nodes.values() if _is_about(n, outcome["name"])]
 
     def pool_of(self, node: NetNode) -> str | None:
         return performer(node, self.stated)
@@ -429,17 +461,25 @@ class Referee:
         return len(node.deciders) == 1 and node.arriving == 1 and node.deciders[0] in self.net.own
 
     def choose(self, case: Case, here: str) -> str:
-        ways = self.net.nodes[here].out
+        node = self.net.nodes[here]
+        ways = node.out
+        if node.about:
+            known = case.known.get(node.about)
+            ways = [way for way in ways if known is None or known & node.values[way[0]]]
         if here in self.limits:
             after, most, back = self.limits[here]
             if case.done[after] > most:
                 ways = [way for way in ways if way[0] != back]
         number = self.draw.random() * sum(share for _, share in ways)
+        chosen = ways[-1][0]
         for target, share in ways:
             number -= share
             if number < 0:
-                return target
-        return ways[-1][0]
+                chosen = target
+                break
+        if node.about:
+            case.known[node.about] = case.known.get(node.about, node.values[chosen]) & node.values[chosen]
+        return chosen
 
     def work(self, case: Case, node: NetNode) -> Iterator[simpy.Event]:
         """Do an activity, with its retries; False if the token ends here."""
@@ -464,6 +504,8 @@ class Referee:
             case.spent += told.get("cost", 0.0)
             if seconds <= limit and self.draw.random() >= told.get("failure", 0.0):
                 case.done[node.name] += 1
+                for variable in self.decided[node.name]:
+                    case.known.pop(variable, None)
                 if self.net.terminates or node.name in self.net.own:
                     return True
                 goes_on = self.draw.random() >= told.get("knock_out", 0.0)
@@ -541,14 +583,21 @@ def _limits(net: Net, stated: Stated) -> Iterator[tuple[str, tuple[str, int, str
         body = {at[name] for name in loop["activities"]}
         if loop.get("most") is None:
             continue
+        found = []
         for key in _silent(net, at[loop["after"]]):
             node = net.nodes[key]
             if node.split == "xor" and len(node.out) > 1 and not node.deciders:
                 near = {target: _distance(net, target, body) for target, _ in node.out}
                 back = min(near, key=lambda target: near[target])
-                if math.isfinite(near[back]):
-                    yield key, (loop["after"], loop["most"], back)
-                    break
+                found.append((near[back], key, back))
+        # A split before it may end the case, and leads back only through the one that decides.
+        closest = min(found, default=(math.inf, "", ""))
+        if math.isfinite(closest[0]):
+            yield closest[1], (loop["after"], loop["most"], closest[2])
+
+
+def _is_about(node: NetNode, outcome: str) -> bool:
+    return bool(node.about) and re.sub(r"\W", "_", node.about) == re.sub(r"\W", "_", outcome)
 
 
 def _silent(net: Net, start: str) -> Iterator[str]:

@@ -111,3 +111,33 @@ def test_a_way_that_waits_for_nobody_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="100 of 100 cases never ended"):
         judged(Sequence((Activity("a"), Activity("b"))), asked, tmp_path / "n.bpmn", 100, {"desk": 1})
     assert math.isnan(referee.Case(0.0).took)
+
+
+ASKED_TWICE = """<definitions xmlns="http://www.omg.org/spec/BPMN/20100524/MODEL"><process id="p">
+<startEvent id="s"/><task id="a" name="a"/><exclusiveGateway id="x" default="f2"/><task id="b" name="b"/>
+<exclusiveGateway id="j"/><exclusiveGateway id="y" default="f4"/><task id="c" name="c"/>
+<endEvent id="e1"/><endEvent id="e2"/>
+<sequenceFlow id="f0" sourceRef="s" targetRef="a"/><sequenceFlow id="f00" sourceRef="a" targetRef="x"/>
+<sequenceFlow id="f1" sourceRef="x" targetRef="b"><conditionExpression>kind == 'x'</conditionExpression></sequenceFlow>
+<sequenceFlow id="f2" sourceRef="x" targetRef="j"/><sequenceFlow id="f3" sourceRef="b" targetRef="j"/>
+<sequenceFlow id="f5" sourceRef="j" targetRef="y"/>
+<sequenceFlow id="f6" sourceRef="y" targetRef="c"><conditionExpression>kind == 'x'</conditionExpression></sequenceFlow>
+<sequenceFlow id="f4" sourceRef="y" targetRef="e1"/><sequenceFlow id="f7" sourceRef="c" targetRef="e2"/>
+</process></definitions>"""
+
+
+def test_gateways_that_name_one_variable_decide_alike(tmp_path: Path) -> None:
+    (tmp_path / "p.bpmn").write_text(ASKED_TWICE)
+    durations = {"a": 1.0, "b": 10.0, "c": 100.0}
+    stated = {
+        "activities": {name: {"duration": {"kind": "fixed", "mean": mean}} for name, mean in durations.items()},
+        "demand": {"arrivals_per_second": 1.0},
+    }
+    office = referee.Referee(referee.read_net(tmp_path / "p.bpmn"), stated, 1)
+    taken = []
+    for _ in range(200):
+        case = referee.Case(office.world.now)
+        office.world.run(office.world.process(office.walk(case, office.net.start)))
+        taken.append(round(case.took))
+    assert {*taken} == {1, 111}
+    assert 60 < taken.count(111) < 140

@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from groupwise.designer.construction import construct
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import load_policy
 from groupwise.designer.problem import DesignProblem
+from groupwise.designer.results.explanation import one_line
+from groupwise.designer.tasks import Drafter
 from groupwise.errors import ConfigError
+from groupwise.workflows import broken_rules, evaluate, lift, score
 from groupwise.workflows.blocks import Choice, activities, walk
+from groupwise.workflows.document import document_of
+from groupwise.workflows.places import places_of, relation
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
 
@@ -59,27 +66,93 @@ def test_a_branch_whose_outcomes_all_end_the_case_is_kept_apart_from_those_who_g
         if isinstance(block, Choice)
         for part in block.parts
     }
-    assert any("discharge" in way for way in ways)
+    assert any("treat" in way for way in ways)
     assert not any({"treat", "discharge"} <= way for way in ways)
+    where = {place.activity.name: place for place in places_of(outcome.best.design.root)}
+    assert relation(outcome.best.design.root, where["treat"].path, where["discharge"].path) == "never both"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "rest"),
+    [
+        (
+            [ADMITTED, result(good_ends=False)],
+            {"rules": {"precedes": [["treat", "review"], ["ward", "discharge"], ["repeat", "discharge"]]}},
+        ),
+        (
+            [ADMITTED],
+            {"rules": {"precedes": [["repeat", "discharge"], ["treat", "discharge"], ["discharge", "review"]]}},
+        ),
+        (
+            [ADMITTED, result(good_ends=False)],
+            {
+                "rules": {"precedes": [["repeat", "discharge"], ["treat", "discharge"], ["discharge", "review"]]},
+                "loops": [{"name": "again", "activities": ["ward"], "after": "ward", "again": 0.2}],
+            },
+        ),
+        (
+            [{**result(good_ends=False), "after": "treat"}],
+            {"loops": [{"name": "again", "activities": ["treat", "review", "ward", "intensive"], "after": "review",
+                        "again": 0.2, "most": 2, "redo": ["repeat"]}],
+             "rules": {"precedes": [["treat", "review"]]}},
+        ),
+        (
+            [{"name": "answer", "after": "ask", "branches": {"some": {"probability": 0.7},
+                                                             "none": {"probability": 0.3, "ends": True}}}],
+            {"loops": [{"name": "again", "activities": ["judge"], "after": "judge", "again": 0.4, "redo": ["ask"]}],
+             "rules": {"precedes": [["judge", "discharge"]]}},
+        ),
+    ],
+    ids=["ends inside a branch", "asked again", "both", "ends inside a round", "ends between two rounds"],
+)  # fmt: skip
+def test_every_plan_for_ends_and_repeated_outcomes_keeps_the_rules_and_comes_back_from_its_drawing(
+    outcomes: list[dict[str, Any]], rest: dict[str, Any]
+) -> None:
+    required = asked(outcomes, **rest)
+    problem, rng = DesignProblem(required), np.random.default_rng(1)
+    assert problem.limits == ()
+    widest = np.arange(24) >= 16
+    plans = construct(problem, lambda ask: (rng.random(ask.legal.shape) * ask.legal).argmax(-1), 24, widest=widest)
+    for design in Drafter(problem)(plans):
+        assert broken_rules(design, required) == []
+        again = lift(document_of(design, required))
+        assert one_line(again.root) == one_line(design.root)
+        assert score(again, required, evaluate(again, required)).total == pytest.approx(
+            score(design, required, evaluate(design, required)).total
+        )
+
+
+def test_a_case_that_went_one_way_goes_the_same_way_later() -> None:
+    rules = {"precedes": [["repeat", "discharge"], ["treat", "discharge"], ["discharge", "review"]]}
+    outcome = Designer(load_policy()).design(asked([ADMITTED], rules=rules), evaluations=8)
+    forks = [one for one in walk(outcome.best.design.root) if isinstance(one, Choice) and one.outcome]
+    assert [one.outcome for one in forks] == ["diagnosis", "diagnosis"]
+    where = {place.activity.name: place for place in places_of(outcome.best.design.root)}
+    assert relation(outcome.best.design.root, where["repeat"].path, where["review"].path) == "never both"
+    assert where["review"].share == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "rest", "said"),
     [
         (
-            [ADMITTED, result(good_ends=False)],
-            {"rules": {"precedes": [["treat", "review"], ["ward", "discharge"], ["repeat", "discharge"]]}},
-            "some cases end after 'review', inside a branch of the outcome after 'judge'",
-        ),
-        (
-            [ADMITTED],
-            {"rules": {"precedes": [["repeat", "discharge"], ["treat", "discharge"], ["discharge", "review"]]}},
-            "'discharge' must come after 'treat' and before 'review'",
-        ),
-        (
             [ADMITTED],
             {"loops": [{"name": "again", "activities": ["ask", "treat"], "after": "treat", "again": 0.2}]},
             "the loop 'again' is partly in branch 'acute' of 'diagnosis' and partly outside",
+        ),
+        (
+            [ADMITTED, result(good_ends=False)],
+            {
+                "loops": [
+                    {
+                        "name": "again",
+                        "activities": ["judge", "treat", "review", "repeat"],
+                        "after": "review",
+                        "again": 0.2,
+                    }
+                ]
+            },
+            "'result' is decided in branch 'acute' of 'diagnosis', inside the loop 'again'",
         ),
     ],
 )

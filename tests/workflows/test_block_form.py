@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from groupwise.workflows.blocks import (
     Choice,
     Design,
     DesignError,
+    Finish,
     Handling,
     Instances,
     Loop,
@@ -28,8 +30,10 @@ from groupwise.workflows.blocks import (
     tidied,
 )
 from groupwise.workflows.document import Document, document_of, to_graph
+from groupwise.workflows.files import read_workflow, write_workflow
 from groupwise.workflows.graph import Flow, Graph, Node, TaskCopies
 from groupwise.workflows.partial_orders import bits, closure
+from groupwise.workflows.soundness.check import check_document
 from tests.workflows.designs import random_design
 
 
@@ -282,3 +286,54 @@ def test_an_order_between_and_gates_keeps_the_arrows_that_are_needed() -> None:
     assert isinstance(crossed, PartialOrder)
     plus = lifted("i s, s a, s b, a c, a j, b c, c j, j o", **ands, **tasks)
     assert plus == Sequence((Parallel((A, B)), C)), "what follows from other arrows is left out"
+
+
+def activity(name: str) -> Activity:
+    return Activity(name)
+
+
+ENDING = Choice((Sequence((activity("refuse"), Finish())), Skip()), (0.3, 0.7))
+NESTED = Sequence(
+    (
+        activity("assess"),
+        Choice((Sequence((activity("hear"), ENDING)), Skip()), (0.4, 0.6)),
+        Parallel((activity("inspect"), activity("price"))),
+        Loop(Sequence((activity("test"), Choice((Finish(), Skip()), (0.1, 0.9)))), 0.2, activity("mend")),
+    )
+)
+TWICE = Sequence(
+    (
+        Choice((activity("reserve"), Skip()), (0.3, 0.7), "type", (("express",), ("late", "standard"))),
+        activity("pack"),
+        Choice(
+            (activity("courier"), activity("lorry"), activity("van")),
+            (0.3, 0.2, 0.5),
+            "type",
+            (("express",), ("late",), ("standard",)),
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize("root", [NESTED, TWICE, Sequence((NESTED, TWICE))], ids=["ends", "asked again", "both"])
+def test_ends_and_outcomes_come_back_from_bpmn_and_yawl(root: Block, tmp_path: Path) -> None:
+    design = Design("d", tidied(root))
+    for kind in ("bpmn", "yawl"):
+        write_workflow(document_of(design), tmp_path / f"d.{kind}")
+        found = read_workflow(tmp_path / f"d.{kind}")
+        assert lift(found) == design
+        assert all(verdict.sound for verdict in check_document(found).values())
+        write_workflow(found, tmp_path / f"again.{kind}")
+        assert (tmp_path / f"again.{kind}").read_bytes() == (tmp_path / f"d.{kind}").read_bytes()
+
+
+def test_ends_of_a_foreign_file_are_found_where_no_other_block_form_is() -> None:
+    # start → a → x? → b → y? → end 1, or on to j; x? → j; j → c → end 2
+    nodes = [Node("start", kind="start"), Node("end", kind="end")]
+    nodes += [Node(name, name) for name in "abc"]
+    nodes += [Node(name, silent=True, split="xor") for name in "xy"] + [Node("j", silent=True)]
+    ways = ["start a", "a x", "x b", "x j", "b y", "y end", "y j", "j c", "c end"]
+    flows = [Flow(*way.split()) for way in ways]
+    found = lift(Graph("g", tuple(nodes), tuple(flows)))
+    branch = Sequence((activity("b"), Choice((Skip(), Finish()), (0.5, 0.5))))
+    assert found.root == Sequence((activity("a"), Choice((Skip(), branch), (0.5, 0.5)), activity("c")))

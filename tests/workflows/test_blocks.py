@@ -17,6 +17,7 @@ from groupwise.workflows.blocks import (
     Choice,
     Design,
     DesignError,
+    Finish,
     Handling,
     Instances,
     Loop,
@@ -26,6 +27,7 @@ from groupwise.workflows.blocks import (
     Sequence,
     Skip,
     activities,
+    asked_again,
     children,
     rewritten,
     tidied,
@@ -256,3 +258,50 @@ def test_a_ring_is_found_wherever_there_is_one(seed: int) -> None:
 
 def test_bits_are_numbered_from_the_lowest() -> None:
     assert [bits(mask) for mask in (0, 1, 6, 1 << 70)] == [[], [0], [1, 2], [70]]
+
+
+REFUSED = Sequence((B, Finish()))
+
+
+@pytest.mark.parametrize(
+    ("root", "said"),
+    [
+        (Sequence((A, Parallel((Choice((REFUSED, Skip()), (0.2, 0.8)), C)))), "beside work that is in progress"),
+        (Sequence((A, Cancellable(Choice((REFUSED, C), (0.2, 0.8)), 0.1))), "beside work that is in progress"),
+        (Sequence((A, Choice((REFUSED, Finish()), (0.2, 0.8)), C)), "nothing can follow where every case is over"),
+    ],
+)
+def test_an_end_stands_only_where_nothing_else_of_the_case_is_open(root: Block, said: str) -> None:
+    with pytest.raises(DesignError, match=said):
+        Design("d", root)
+
+
+def test_a_choice_of_an_outcome_needs_different_answers_for_its_branches() -> None:
+    for answers in ((), (("x",),), (("x",), ("x",)), (("x",), ())):
+        with pytest.raises(DesignError, match="needs different answers for each of its 2 branches"):
+            Choice((A, B), (0.5, 0.5), "o", answers)
+
+
+def test_what_goes_on_behind_an_end_has_one_form() -> None:
+    flat = tidied(Sequence((A, Choice((REFUSED, Skip()), (0.2, 0.8)), C, D)))
+    assert tidied(Sequence((A, Choice((REFUSED, Sequence((C, D))), (0.2, 0.8))))) == flat
+    assert tidied(Sequence((A, Choice((REFUSED, C), (0.2, 0.8)), D))) == flat
+    # Two questions in a row, of which the first ends cases, are one.
+    asked = Sequence((Choice((REFUSED, Skip()), (0.2, 0.8)), Choice((C, D), (0.5, 0.5))))
+    assert tidied(asked) == Choice((REFUSED, C, D), (0.2, 0.4, 0.4))
+    # Where all cases end, everybody has a branch.
+    closed = tidied(Choice((Sequence((A, Choice((REFUSED, Skip()), (0.5, 0.5)), C, Finish())), D), (0.3, 0.7)))
+    assert any(one == Choice((REFUSED, Sequence((C, Finish()))), (0.5, 0.5)) for one in walk(closed))
+
+
+def test_an_outcome_that_only_one_choice_asks_for_is_a_plain_choice() -> None:
+    fork = Choice((A, Skip()), (0.3, 0.7), "o", (("x",), ("y",)))
+    again = Choice((B, C), (0.3, 0.7), "o", (("x",), ("y",)))
+    assert asked_again(Sequence((fork, D))) == Sequence((Choice((A, Skip()), (0.3, 0.7)), D))
+    assert asked_again(Sequence((fork, D, again))) == Sequence((fork, D, again))
+
+
+def test_questions_for_one_outcome_inside_each_other_are_one() -> None:
+    inner = Choice((A, Skip()), (0.25, 0.75), "o", (("x",), ("y",)))
+    outer = Choice((inner, B), (0.8, 0.2), "o", (("x", "y"), ("z",)))
+    assert tidied(outer) == Choice((A, Skip(), B), (0.2, 0.6000000000000001, 0.2), "o", (("x",), ("y",), ("z",)))

@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.errors import ConfigError
 from groupwise.workflows import contradictions
-from groupwise.workflows.case_flow import CaseFlow, data_order
+from groupwise.workflows.case_flow import CaseFlow, data_order, order_of
 from groupwise.workflows.duties import (
     able,
     able_of,
@@ -519,3 +519,37 @@ def test_only_what_is_needed_comes_between() -> None:
     rules = {"chain": [["ask", "sign"]], "precedes": [["ask", "file"], ["file", "sign"]]}
     assert len(said(asked("ask sign file", rules=rules))) == 1
     assert said(optional(stated("ask sign file", rules=rules), "file")) == []
+
+
+TYPE = {
+    "name": "type",
+    "after": "ask",
+    "branches": {"yes": {"probability": 0.25, "activities": ["offer"]}, "no": {"probability": 0.75}},
+    "again": [{"after": "sign", "branches": {"yes": ["mend"], "no": ["refuse"]}}],
+}
+
+
+def test_work_after_a_result_is_asked_for_again_belongs_to_its_branch_and_waits_for_both_activities() -> None:
+    found = asked("ask offer refuse sign mend", outcomes=[TYPE])
+    assert found.outcomes[0].branches["yes"].activities == ("offer", "mend")
+    assert {("ask", "mend"), ("sign", "mend"), ("ask", "refuse"), ("sign", "refuse")} <= {*order_of(found)}
+    assert CaseFlow(found).shares["mend"] == pytest.approx(0.25)
+    # Written and read again, it is the same.
+    assert parse_requirements(found.model_dump(mode="json")) == found
+
+
+def test_asking_again_for_what_was_not_decided_is_one_sentence() -> None:
+    again = [{"after": "sign", "branches": {"yess": ["mend"]}}]
+    with pytest.raises(ConfigError, match="'type' is asked for 'yess' again, which is not a branch"):
+        asked("ask offer sign mend", outcomes=[{**TYPE, "again": again}])
+
+
+def test_an_end_in_every_round_leaves_fewer_cases_than_one_end() -> None:
+    branches = {"good": {"probability": 0.9, "activities": ["sign"]},
+                "bad": {"probability": 0.1, "activities": ["refuse"], "ends": True}}  # fmt: skip
+    decided = {"name": "d", "after": "ask", "branches": branches}
+    loop = {"name": "l", "activities": ["ask", "sign", "refuse"], "after": "sign", "again": 0.5, "most": 1}
+    rules = {"precedes": [["sign", "file"]]}
+    flow = CaseFlow(asked("ask sign refuse file", outcomes=[decided], loops=[loop], rules=rules))
+    assert flow.ended == pytest.approx(0.1 * 1.5)
+    assert flow.shares["file"] == pytest.approx(1 - 0.15)

@@ -329,7 +329,7 @@ class _Construction:
         time = problem.mean / speed * tries * self.share
         lost = self.share * (1 - (1 - problem.knock_out) * (1 - problem.failure ** (plans.retries + 1)))
         has = problem.members > 0
-        return time @ has.T, 1 - np.minimum(lost @ has.T, 0.999)
+        return time @ has.T, (1 - np.minimum(lost @ has.T, 0.999)) * np.maximum(1 - problem.ended, 0.001)
 
     def _needed(self) -> Ints:
         # [plans, pools]: the fewest servers with whom all duties can be kept.

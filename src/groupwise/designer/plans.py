@@ -83,8 +83,8 @@ class Made(Protocol):
 class Ordering:
     """Takes turns: which unit comes next, then where it is placed in the open stage.
 
-    A stage is a set of parallel lanes and a lane a sequence of units. Waiting for all lanes closes the stage. One
-    region is completed before the next, those inside a unit after the region of the unit.
+    A stage is a set of parallel lanes and a lane a sequence of units. Waiting for all lanes closes the stage. A barrier
+    has a stage of its own. One region is completed before the next, those inside a unit after the region of the unit.
     """
 
     def __init__(self, made: Made) -> None:
@@ -111,6 +111,8 @@ class Ordering:
         self.arrives = np.ones(count)
         self.reached = np.ones((count, units))
         self.last = np.full(count, -1)
+        # Nothing may be placed beside a barrier, so whatever comes after it waits.
+        self.behind = np.zeros(count, np.bool_)
         self.total = np.maximum(self.plans.active.sum(1), 1)
         first = np.array([acts[0] for acts in self.problem.units])
         self.pool = self.plans.pool[:, first]
@@ -139,11 +141,12 @@ class Ordering:
         for plan in np.flatnonzero(new).tolist():
             owner = self.problem.regions[self.region[plan]].unit
             self.arrives[plan] = self.reached[plan, owner]
-            self.last[plan] = -1
+            self.last[plan], self.behind[plan] = -1, False
 
     def _next(self, slot: int) -> Ints:
         # Choose the next unit of each plan among those whose predecessors are all placed.
         ready = self.left & (self.waits_for == 0) & (self.plans.region == self.region[:, None])
+        ready = self._urgent(ready)
         legal = ready.copy()
         legal[~ready.any(1), 0] = True  # a plan that is complete still needs some legal candidate
         count, units = ready.shape
@@ -162,6 +165,18 @@ class Ordering:
         known[:, 0, :, 7] = self.problem.unit_before[self.last] * (self.last >= 0)[:, None]
         choice = self.made.ask(Head.NEXT, np.array([slot]), self.last[:, None], legal[:, None], known)
         return choice[:, 0]
+
+    def _urgent(self, ready: Bools) -> Bools:
+        # Once it is decided whether a case ends, it does so at once: only that barrier and what it waits for are next.
+        if not self.problem.decides.any():
+            return ready
+        placed = self.plans.active & ~self.left
+        due = self.left & ((placed.astype(np.int64) @ self.problem.decides.astype(np.int64)) > 0)
+        due &= self.plans.region == self.region[:, None]
+        before = (due.astype(np.int64) @ self.problem.unit_before.T.astype(np.int64)) > 0
+        for wanted in (ready & before, ready & due):
+            ready = np.where(wanted.any(1, keepdims=True), wanted, ready)
+        return ready
 
     def _inside(self) -> Ints:
         # [plans, units]: how many lanes of the open stage contain a predecessor.
@@ -186,13 +201,15 @@ class Ordering:
         new_lane = (lanes == self.lanes[:, None]) & (held == 0)[:, None]
         fits = (open_lane & ((held == 0)[:, None] | ((held == 1)[:, None] & holds))) | new_lane
         legal = np.zeros((count, 1, CANDIDATES), np.bool_)
-        legal[:, 0, 1 : LANES + 1] = fits & going[:, None]
+        waits = (self.behind | self.problem.barrier[unit]) & (self.lanes > 0)
+        legal[:, 0, 1 : LANES + 1] = fits & (going & ~waits)[:, None]
         legal[:, 0, 0] = (self.lanes > 0) | ~going
         choice = self.made.ask(Head.PLACE, np.array([slot]), unit[:, None], legal, self._seen(unit, new_lane))[:, 0]
         joins = (choice == 0) & going
         self._close(joins)
         lane = np.where(choice == 0, 0, choice - 1)
         self._put(unit, lane, going)
+        self.behind = np.where(going, self.problem.barrier[unit], self.behind)
         self.last = np.where(going, unit, self.last)
 
     def _seen(self, unit: Ints, new_lane: Bools) -> Floats:

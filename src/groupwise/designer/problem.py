@@ -6,6 +6,7 @@ be split, so its options are units too; a plan uses either the choice or the sep
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.case_flow import CaseFlow, order_of
 from groupwise.workflows.duties import hours, is_human, members
 from groupwise.workflows.lower_bounds import best_cycle_time
-from groupwise.workflows.partial_orders import closure
+from groupwise.workflows.partial_orders import closure, find_ring
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.rules import needs
 from groupwise.workflows.scoring.measures import described, verb_and_object
@@ -227,6 +228,14 @@ class DesignProblem:
             # Rows of weights that sum to 1, so that members @ nodes is the mean over a unit's activities.
             self.members[unit, list(acts)] = 1 / max(len(acts), 1)
         self.home = np.array([unit.region for unit in self.parts], np.int64)
+        self.barrier = np.array([unit.barrier for unit in self.parts], np.bool_)
+        self.ended = np.array([unit.ended for unit in self.parts])
+        # [units, units]: who decides whether an urgent barrier ends the case.
+        self.decides = np.zeros((len(self.parts), len(self.parts)), np.bool_)
+        for number, one in enumerate(self.parts):
+            if one.urgent:
+                near = [a is not one and a.region == one.region and one.after in a.activities for a in self.parts]
+                self.decides[:, number] = near
         self._read_shares(forked)
         self.unit_before = self._order_units()
         self.turn_before = self.unit_before | self._early_turns()
@@ -291,6 +300,11 @@ class DesignProblem:
                 found[:, number] |= others & ~found[number]
             if unit.last:
                 found[number] = False
+        # Whatever an outcome right after a round decides is decided last of all.
+        for number, unit in enumerate(self.parts):
+            late = np.array([one.last and unit.after in one.activities for one in self.parts])
+            if unit.after >= 0 and late.any() and not unit.last:
+                found[late, number], found[number, late] = True, False
         found &= beside
         np.fill_diagonal(found, False)
         edges = without_rings(len(found), frozenset((int(a), int(b)) for a, b in np.argwhere(found)))
@@ -306,7 +320,18 @@ class DesignProblem:
             if any(unit.region == region and after in unit.activities for region, after in gates) and not unit.gate:
                 here = np.array([unit.region in (one.region, one.early) and not one.gate for one in self.parts])
                 found[:, number] = here & ~self.unit_before[number]
+        # What an urgent barrier waits for, apart from what must follow its decision, comes before the decision.
+        for decider, number in np.argwhere(self.decides).tolist():
+            found[:, decider] |= self.unit_before[:, number] & ~self.unit_before[decider]
         np.fill_diagonal(found, False)
+        # Turns that would wait for each other are given up: what comes before what counts more.
+        while found.any():
+            edges = np.argwhere(found | self.unit_before).tolist()
+            ring = find_ring(len(found), frozenset((a, b) for a, b in edges))
+            given = [(a, b) for a, b in pairwise(ring) if not self.unit_before[a, b]]
+            if not given:
+                break
+            found[given[0]] = False
         return found
 
     def _branches(self) -> list[dict[int, float]]:

@@ -26,13 +26,17 @@ from groupwise.workflows.blocks import (
     Block,
     Choice,
     Design,
+    Finish,
     Handling,
     Loop,
     Parallel,
     Retry,
     Sequence,
     Skip,
+    always_ends,
+    asked_again,
     simplest_order,
+    tidied,
 )
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.partial_orders import reduced
@@ -206,6 +210,7 @@ class Drafter:
 
     def __init__(self, problem: DesignProblem) -> None:
         self.problem = problem
+        self.nested = len(problem.regions) > 1
         self.known: dict[tuple[int, ...], Activity] = {}
 
     def __call__(self, plans: Plans) -> list[Design]:
@@ -237,20 +242,35 @@ class Drafter:
                 regions[region_of[unit]].append(unit)
         found: dict[int, Block] = {}
         for number in reversed(range(len(regions))):
+            parts = {n: self._unit(self.problem.parts[n], shares.get(n), tasks, found) for n in regions[number]}
             if plans.widest[row]:
-                parts = [self._unit(self.problem.parts[n], shares.get(n), tasks, found) for n in regions[number]]
-                found[number] = self._ordered(regions[number], parts)
-                continue
-            stages: dict[int, dict[int, list[Block]]] = {}
-            for unit in regions[number]:
-                block = self._unit(self.problem.parts[unit], shares.get(unit), tasks, found)
-                stages.setdefault(stage_of[unit], {}).setdefault(lane_of[unit], []).append(block)
-            lanes = [[_joined(lane, Sequence) for _, lane in sorted(stages[one].items())] for one in sorted(stages)]
-            found[number] = _joined([_joined(stage, Parallel) for stage in lanes], Sequence)
-        return found[0]
+                found[number] = self._widest(regions[number], parts)
+            else:
+                stages: dict[int, dict[int, list[Block]]] = {}
+                for unit in regions[number]:
+                    stages.setdefault(stage_of[unit], {}).setdefault(lane_of[unit], []).append(parts[unit])
+                lanes = [[_joined(lane, Sequence) for _, lane in sorted(stages[one].items())] for one in sorted(stages)]
+                found[number] = _joined([_joined(stage, Parallel) for stage in lanes], Sequence)
+            if self.problem.regions[number].over and not always_ends(found[number]):
+                found[number] = _joined([found[number], Finish()], Sequence)
+        # What comes back from a file is in its simplest form, so a design is, too; without outcomes it is anyway.
+        return tidied(asked_again(found[0])) if self.nested else found[0]
+
+    def _widest(self, units: list[int], parts: Mapping[int, Block]) -> Block:
+        # Between two barriers, the parts in the order that the rules demand, and no other.
+        found: list[Block] = []
+        between: list[int] = []
+        for unit in units:
+            if self.problem.barrier[unit]:
+                found += [self._ordered(between, [parts[n] for n in between]), parts[unit]]
+                between = []
+            else:
+                between.append(unit)
+        return _joined([*found, self._ordered(between, [parts[n] for n in between])], Sequence)
 
     def _ordered(self, units: list[int], parts: list[Block]) -> Block:
-        # The parts in the order that the rules demand, and no other.
+        if not units:
+            return Skip()
         before = self.problem.unit_before[np.ix_(units, units)]
         edges = frozenset((int(a), int(b)) for a, b in np.argwhere(before))
         if len(parts) < 2:
@@ -262,7 +282,11 @@ class Drafter:
     ) -> Block:
         match unit.kind:
             case "choice":
-                return _choice([inside[region] for region in unit.inner], [self._share(one) for one in unit.inner])
+                found = _choice([inside[region] for region in unit.inner], [self._share(one) for one in unit.inner])
+                if unit.outcome and isinstance(found, Choice) and len(found.parts) == len(unit.inner):
+                    answers = tuple(self.problem.regions[region].answers for region in unit.inner)
+                    return Choice(found.parts, found.probabilities, unit.outcome, answers)
+                return found
             case "loop":
                 body, redo = (inside[region] for region in unit.inner)
                 return body if isinstance(body, Skip) else Loop(body, self._share(unit.inner[1]), redo)
@@ -284,8 +308,26 @@ class Drafter:
         if len(self.problem.regions) == 1:
             return found
         reach, region = plans.reach[row], plans.region[row]
+        if self.problem.barrier.any():
+            return self._reached(plans, row, found)
         # Options are needed by a share of all cases, of which only some come to a region.
         return {unit: tuple(min(1.0, s / reach[region[unit]]) for s in shares) for unit, shares in found.items()}
+
+    def _reached(self, plans: Plans, row: int, shares: Mapping[int, tuple[float, ...]]) -> dict[int, tuple[float, ...]]:
+        # The same where cases end on the way: fewer come to what is behind a barrier.
+        left, problem = dict.fromkeys(range(len(self.problem.regions)), 1.0), self.problem
+        reached: dict[int, float] = {}
+        region = plans.region[row].tolist()
+        # Units are placed region by region, those inside a unit after it.
+        for unit in plans.unit_order[row].tolist():
+            if unit < 0:
+                continue
+            here = region[unit]
+            owner = problem.regions[here]
+            start = owner.share * reached[owner.unit] if owner.unit >= 0 else 1.0
+            reached[unit] = start * left[here]
+            left[here] *= 1 - float(problem.ended[unit])
+        return {u: tuple(min(1.0, s / reached.get(u, 1.0)) for s in some) for u, some in shares.items()}
 
     def _task(self, activity: int, details: tuple[int, ...], discipline: list[int]) -> Activity:
         pool = details[0]
@@ -328,6 +370,10 @@ def _joined(parts: Sequence_[Block], kind: type[Sequence] | type[Parallel]) -> B
     """The parts as one block, without empty ones and without a block of the same kind inside."""
     flat = [one for part in parts for one in (part.parts if isinstance(part, kind) else (part,))]
     flat = [part for part in flat if not isinstance(part, Skip)]
+    if kind is Sequence:
+        # Where two outcomes end every case, the second is never asked for.
+        over = next((n for n, part in enumerate(flat) if always_ends(part)), len(flat))
+        flat = flat[: over + 1]
     if not flat:
         return Skip()
     return flat[0] if len(flat) == 1 else kind(tuple(flat))

@@ -4,6 +4,9 @@ Regions are folded from the inside out until one block is left: nodes in a row; 
 loop between an xor join and an xor split; a partial order between an and-split and its and-join; and a body beside a
 guard that may cancel it. A task that calls a graph becomes the block of that graph. If nodes are left over, the graph
 has no block form, and `NotBlocks` names them. Paths on which cases end early are no blocks: they are left out first.
+
+All ends of a graph are one at first. If it has no block form then, each is an end of its own: a path that leads to one
+is a branch of the split before it that ends the case, and whoever takes another goes on.
 """
 
 from collections import Counter
@@ -14,7 +17,7 @@ from typing import TypeAlias
 
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.document import Document, calling_order
-from groupwise.workflows.endings import without_endings
+from groupwise.workflows.endings import asked_for, stops, without_endings
 from groupwise.workflows.graph import Graph, Node, Rule, only_order
 from groupwise.workflows.partial_orders import reduced
 
@@ -42,25 +45,39 @@ class _Sketch:
     """The graph while it is folded: every node is a block, a gate or a breaker.
 
     `out` has the probabilities of the arrows, `into` the sources, and `covers` the nodes of the graph that each node
-    here stands for.
+    here stands for. `asks` has the outcomes that splits ask for, `answers` the results on their arrows. With `ends`,
+    every arrow to the end is one to an end of its own.
     """
 
-    def __init__(self, graph: Graph, called: Mapping[str, blocks.Block]) -> None:
+    def __init__(self, graph: Graph, called: Mapping[str, blocks.Block], ends: bool = False) -> None:
         self.graph, self.called = graph, called
         self.content: dict[str, Content] = {}
         self.out: dict[str, dict[str, float | None]] = {}
         self.into: dict[str, set[str]] = {}
         self.covers: dict[str, frozenset[str]] = {}
+        self.asks: dict[str, str] = {}
+        self.answers: dict[tuple[str, str], tuple[str, ...]] = {}
         first: dict[str, str] = {}
         last: dict[str, str] = {}
         for node in graph.nodes:
             first[node.id], last[node.id] = self._enter(node)
+        finish = _finish(graph) if ends else set()
         for flow in graph.flows:
             source, target = last[flow.source], first[flow.target]
+            if flow.source in finish or stops(graph.by_id[flow.source]):
+                continue
+            if flow.target in finish:
+                target = self.add(self.free("end"), blocks.Finish(), frozenset())
             # Parallel arrows would be one edge in `out`, and their probabilities would be lost.
             if target in self.out[source]:
                 raise NotBlocks(f"{graph.name}: two flows lead from {flow.source!r} to {flow.target!r}")
-            self._connect(source, target, flow.probability)
+            self.connect(source, target, flow.probability)
+        for node in graph.nodes:
+            ways = graph.out_of(node.id)
+            if asks := asked_for(node, ways) if len(ways) > 1 else None:
+                self.asks[last[node.id]] = asks[0]
+                for way, some in zip(ways, asks[1], strict=True):
+                    self.answers[last[node.id], first[way.target]] = some
         self.start, self.end = last[graph.start.id], first[graph.end.id]
 
     def _enter(self, node: Node) -> tuple[str, str]:
@@ -70,19 +87,19 @@ class _Sketch:
             raise NotBlocks(f"{self.graph.name}: {node.label!r} is an or-join or or-split, which blocks do not have")
         # A condition passes its token to one of its flows, as an xor gateway does.
         if node.kind != "task":
-            self._add(node.id, _Gate("xor"), frozenset({node.id}))
+            self.add(node.id, _Gate("xor"), frozenset({node.id}))
             return node.id, node.id
         wanted: list[tuple[str, Content]] = [(node.id, self._work(node))]
         if joins:
-            wanted.insert(0, (self._free(f"{node.id} join"), _Gate(node.join)))
+            wanted.insert(0, (self.free(f"{node.id} join"), _Gate(node.join)))
         if splits:
-            wanted.append((self._free(f"{node.id} split"), _Gate(node.split)))
-        names = [self._add(name, content, frozenset({node.id})) for name, content in wanted]
+            wanted.append((self.free(f"{node.id} split"), _Gate(node.split)))
+        names = [self.add(name, content, frozenset({node.id})) for name, content in wanted]
         for before, after in pairwise(names):
-            self._connect(before, after, None)
+            self.connect(before, after, None)
         return names[0], names[-1]
 
-    def _free(self, name: str) -> str:
+    def free(self, name: str) -> str:
         while name in self.graph.by_id or name in self.content:
             name += "_"
         return name
@@ -97,17 +114,19 @@ class _Sketch:
         return block if copies.most == 1 else blocks.Instances(block, copies.least, copies.most, copies.enough)
 
     def _body(self, node: Node) -> blocks.Block:
+        if stops(node):
+            return blocks.Finish()
         if not node.calls:
             return blocks.Skip() if node.silent else blocks.Activity(node.label, node.handling)
         if node.handling != blocks.PLAIN:
             raise NotBlocks(f"{self.graph.name}: {node.label!r} calls {node.calls!r} and also has its own handling")
         return self.called[node.calls]
 
-    def _add(self, name: str, content: Content, covers: frozenset[str]) -> str:
+    def add(self, name: str, content: Content, covers: frozenset[str]) -> str:
         self.content[name], self.out[name], self.into[name], self.covers[name] = content, {}, set(), covers
         return name
 
-    def _connect(self, source: str, target: str, probability: float | None) -> None:
+    def connect(self, source: str, target: str, probability: float | None) -> None:
         self.out[source][target] = probability
         self.into[target].add(source)
 
@@ -142,11 +161,11 @@ class _Sketch:
         covers = frozenset().union(*(self.covers[name] for name in names))
         for name in names:
             self.remove(name)
-        self._add(entry, block, covers)
+        self.add(entry, block, covers)
         for source, probability in before:
-            self._connect(source, entry, probability)
+            self.connect(source, entry, probability)
         for target, probability in after:
-            self._connect(entry, target, probability)
+            self.connect(entry, target, probability)
 
 
 def lift(workflow: Document | Graph) -> blocks.Design:
@@ -158,16 +177,56 @@ def lift(workflow: Document | Graph) -> blocks.Design:
         raise NotBlocks(f"{root.name}: graphs call each other in a cycle: {' → '.join(ring)}")
     called: dict[str, blocks.Block] = {}
     for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
-        called[graph.name] = _folded(without_endings(graph), called)
-    block = blocks.tidied(called[root.name])
+        called[graph.name] = _block_of(without_endings(graph), called)
+    block = blocks.tidied(blocks.asked_again(called[root.name]))
     twice = [name for name, count in Counter(one.name for one in blocks.activities(block)).items() if count > 1]
     if twice:
         raise NotBlocks(f"{root.name}: {', '.join(map(repr, twice[:5]))} would occur more than once")
-    return blocks.Design(document.name, block, document.servers, root.documentation)
+    try:
+        return blocks.Design(document.name, block, document.servers, root.documentation)
+    except NotBlocks:
+        raise
+    except blocks.DesignError as error:
+        raise NotBlocks(f"{root.name}: {error.message}") from error
 
 
-def _folded(graph: Graph, called: Mapping[str, blocks.Block]) -> blocks.Block:
-    sketch = _Sketch(graph, called)
+def _block_of(graph: Graph, called: Mapping[str, blocks.Block]) -> blocks.Block:
+    try:
+        return _folded(graph, called)
+    except NotBlocks:
+        if len(_into_finish(graph)) < 2:
+            raise
+    # The end of the whole case is no end within it.
+    return _without_last(_folded(graph, called, ends=True))
+
+
+def _finish(graph: Graph) -> set[str]:
+    """The end of a graph, and the node where a reader joined several ends."""
+    into = [graph.by_id[flow.source] for flow in graph.into(graph.end.id)]
+    joins = [node for node in into if node.silent and node.join == "or" and len(graph.into(node.id)) > 1]
+    return {graph.end.id, *(node.id for node in joins if len(graph.out_of(node.id)) == 1)}
+
+
+def _into_finish(graph: Graph) -> list[str]:
+    finish = _finish(graph)
+    return [flow.source for name in finish for flow in graph.into(name) if flow.source not in finish]
+
+
+def _without_last(block: blocks.Block) -> blocks.Block:
+    """A block at the end of a case, without ends that say no more than that."""
+    match block:
+        case blocks.Finish():
+            return blocks.Skip()
+        case blocks.Sequence(parts):
+            return blocks.Sequence((*parts[:-1], _without_last(parts[-1])))
+        case blocks.Choice(parts):
+            return blocks.with_children(block, tuple(_without_last(part) for part in parts))
+        case _:
+            return block
+
+
+def _folded(graph: Graph, called: Mapping[str, blocks.Block], ends: bool = False) -> blocks.Block:
+    sketch = _Sketch(graph, called, ends)
     if only_order(graph):
         # All of it is one partial order: folding it piece by piece would only take longer.
         return _ordered(sketch, sketch.content.keys() - {sketch.start, sketch.end})
@@ -176,6 +235,8 @@ def _folded(graph: Graph, called: Mapping[str, blocks.Block]) -> blocks.Block:
         pass
     rest = [name for name in sketch.content if name not in (sketch.start, sketch.end)]
     block = sketch.block(rest[0]) if len(rest) == 1 else None
+    if block is None and len(rest) == 1 and _is_last(sketch, rest[0]) and sketch.into[rest[0]] == {sketch.start}:
+        block = sketch.content[rest[0]]  # type: ignore[assignment]
     if block is not None:
         return block
     breakers = sorted(name for name in rest if isinstance(sketch.content[name], _Breaker))
@@ -238,7 +299,8 @@ def _fold_some(
     known = [p for p in given if p is not None]
     shares = [p / sum(known) for p in known] if len(known) == len(given) else [1 / len(given)] * len(given)
     parts = tuple(block for _, block, _ in branches)
-    block: blocks.Block = blocks.Parallel(parts) if rule == "and" else blocks.Choice(parts, tuple(shares))
+    answers = [sketch.answers.get((split, name or join), ()) for name, _, _ in branches]
+    block: blocks.Block = blocks.Parallel(parts) if rule == "and" else _choice(sketch, split, parts, shares, answers)
     # All branches become one node between split and join; a later fold makes them a sequence.
     kept, *others = (name for name, _, _ in branches if name)
     sketch.covers[kept] = sketch.covers[kept].union(*(sketch.covers[name] for name in others))
@@ -247,8 +309,93 @@ def _fold_some(
     if any(not name for name, _, _ in branches):
         del sketch.out[split][join]
         sketch.into[join].discard(split)
+    sketch.answers[split, kept] = tuple(answer for some in answers for answer in some)
     sketch.content[kept] = block
     sketch.out[split][kept] = sum(known) if len(known) == len(given) else None
+
+
+def _choice(
+    sketch: _Sketch, split: str, parts: tuple[blocks.Block, ...], shares: list[float], answers: list[tuple[str, ...]]
+) -> blocks.Choice:
+    asks = sketch.asks.get(split, "")
+    if not asks or not all(answers):
+        return blocks.Choice(parts, tuple(shares))
+    return blocks.Choice(parts, tuple(shares), asks, tuple(answers))
+
+
+def _is_last(sketch: _Sketch, name: str) -> bool:
+    """Whether every case is over after a node."""
+    content = sketch.content[name]
+    return not isinstance(content, _Gate | _Breaker) and not sketch.out[name] and blocks.always_ends(content)
+
+
+def _fold_ends(sketch: _Sketch) -> bool:
+    """Fold what ends the case into the block before it."""
+    for name in list(sketch.content):
+        if not _is_last(sketch, name):
+            continue
+        sources = sorted(sketch.into[name])
+        if len(sources) > 1 and sketch.content[name] == blocks.Finish():
+            # Several ways lead to one end: each has an end of its own.
+            for source in sources[1:]:
+                own = sketch.add(sketch.free("end"), blocks.Finish(), frozenset())
+                sketch.connect(source, own, sketch.out[source].pop(name))
+                sketch.answers[source, own] = sketch.answers.get((source, name), ())
+                sketch.into[name].discard(source)
+            return True
+        before = sketch.block(sources[0]) if len(sources) == 1 else None
+        if before is not None:
+            end = sketch.content[name]
+            assert not isinstance(end, _Gate | _Breaker)
+            sketch.fold({sources[0], name}, sources[0], name, blocks.Sequence((before, end)))
+            return True
+    return False
+
+
+def _fold_last(sketch: _Sketch) -> bool:
+    """Fold the branches of a split that end the case into a choice before the others."""
+    for name in list(sketch.content):
+        (split, *others) = [*sketch.into[name]] or [""]
+        if _is_last(sketch, name) and not others and sketch.is_gate(split, "xor") and len(sketch.out[split]) > 1:
+            _set_apart(sketch, split)
+            return True
+    return False
+
+
+def _set_apart(sketch: _Sketch, split: str) -> None:
+    ways = sketch.out[split]
+    known = [p for p in ways.values() if p is not None]
+    # If any probability is unknown, all are equally likely.
+    total = sum(known) if len(known) == len(ways) else len(ways)
+    shares = {name: (p if p is not None and len(known) == len(ways) else 1.0) / total for name, p in ways.items()}
+    said = {name: sketch.answers.get((split, name), ()) for name in ways}
+    last = [name for name in ways if _is_last(sketch, name) and sketch.into[name] == {split}]
+    going = [name for name in ways if name not in last]
+    rest = sum(shares[name] for name in going)
+    parts = [content for name in last if not isinstance(content := sketch.content[name], _Gate | _Breaker)]
+    odds, answers = [shares[name] for name in last], [said[name] for name in last]
+    if going:
+        parts.append(blocks.Skip())
+        odds.append(rest)
+        answers.append(tuple(answer for name in going for answer in said[name]))
+    block = _choice(sketch, split, tuple(parts), odds, answers)
+    covers = frozenset().union(*(sketch.covers[name] for name in last))
+    for name in last:
+        sketch.remove(name)
+    for name in going:
+        sketch.into[name].discard(split)
+    sketch.out[split] = {}
+    source = sketch.add(sketch.free(f"{split} ends"), block, covers)
+    sketch.connect(split, source, None)
+    asks = sketch.asks.pop(split, "")
+    if len(going) > 1:
+        other = sketch.add(sketch.free(f"{split} rest"), _Gate("xor"), frozenset())
+        sketch.connect(source, other, None)
+        sketch.asks |= {other: asks} if asks else {}
+        source = other
+    for name in going:
+        sketch.connect(source, name, shares[name] / rest if len(going) > 1 else None)
+        sketch.answers[source, name] = said[name]
 
 
 def _fold_loop(sketch: _Sketch) -> bool:
@@ -397,4 +544,4 @@ def _clears_just(graph: Graph, cancels: frozenset[str], body: frozenset[str]) ->
 
 
 # Tried in this order until none fits: simple folds first, so that later ones see larger blocks.
-RULES = (_fold_sequence, _fold_branches, _fold_loop, _fold_order, _fold_cancellable)
+RULES = (_fold_sequence, _fold_branches, _fold_loop, _fold_ends, _fold_order, _fold_cancellable, _fold_last)

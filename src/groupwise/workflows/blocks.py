@@ -8,6 +8,7 @@ tags in JSON files (`json_file`), so they cannot change.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -88,6 +89,11 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class Finish:
+    """The case is over, and counts as completed. It stands where nothing runs in parallel, and nothing follows it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sequence:
     """Parts that happen one after the other."""
 
@@ -109,10 +115,17 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Exactly one of the parts happens, each with its probability."""
+    """Exactly one of the parts happens, each with its probability, of the cases that come here.
+
+    Choices of one `outcome` decide alike in a case: `answers` are the results that lead to each part. The result is
+    found once for everything inside the innermost loop or instances around all of them. Without an outcome, a choice
+    decides for itself.
+    """
 
     parts: tuple[Block, ...]
     probabilities: tuple[float, ...]
+    outcome: str = ""
+    answers: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         _insist(len(self.parts) >= 2, f"a choice has {len(self.parts)} branches but needs at least 2")
@@ -124,6 +137,12 @@ class Choice:
         )
         total = sum(self.probabilities)
         _insist(abs(total - 1) <= SUM_TOLERANCE, f"the probabilities of a choice add up to {total}, not 1")
+        given = [answer for some in self.answers for answer in some]
+        wanted = len(self.parts) if self.outcome else 0
+        _insist(
+            len(self.answers) == wanted and all(self.answers) and len(set(given)) == len(given),
+            f"a choice of the outcome {self.outcome!r} needs different answers for each of its {wanted} branches",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +201,9 @@ class Instances:
         )
 
 
-Block: TypeAlias = Activity | Skip | Sequence | Parallel | Choice | Loop | PartialOrder | Cancellable | Instances
+Block: TypeAlias = (
+    Activity | Skip | Finish | Sequence | Parallel | Choice | Loop | PartialOrder | Cancellable | Instances
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +223,40 @@ class Design:
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         _insist(not twice, f"activities that occur more than once: {', '.join(twice)}")
         _insist(bool(names), "the design has no activity")
+        _check_ends(self.root)
+
+
+def _check_ends(root: Block) -> None:
+    """An end cancels nothing, so it may stand only where nothing else of the case is open; nothing follows it."""
+    stack = [(root, False)]
+    while stack:
+        block, beside = stack.pop()
+        if isinstance(block, Finish):
+            _insist(not beside, "a case cannot end beside work that is in progress in parallel, or may be cancelled")
+        elif isinstance(block, Sequence):
+            follows = any(always_ends(part) for part in block.parts[:-1])
+            _insist(not follows, "nothing can follow where every case is over")
+        beside = beside or isinstance(block, Parallel | PartialOrder | Cancellable | Instances)
+        stack += [(part, beside) for part in children(block)]
+
+
+def always_ends(block: Block) -> bool:
+    """Whether every case is over after the block."""
+    match block:
+        case Finish():
+            return True
+        case Sequence(parts):
+            return always_ends(parts[-1])
+        case Choice(parts):
+            return all(always_ends(part) for part in parts)
+        case Loop(body):
+            return always_ends(body)
+        case _:
+            return False
+
+
+def may_end(block: Block) -> bool:
+    return any(isinstance(inner, Finish) for inner in walk(block))
 
 
 def children(block: Block) -> tuple[Block, ...]:
@@ -266,12 +321,12 @@ def _tidied(block: Block) -> Block:
     match block:
         case Sequence(parts):
             flat = [inner for part in parts for inner in (part.parts if isinstance(part, Sequence) else (part,))]
-            return _joined([part for part in flat if not isinstance(part, Skip)], Sequence)
+            return _joined(_parted(_asked_once([part for part in flat if not isinstance(part, Skip)])), Sequence)
         case Parallel(parts):
             flat = [inner for part in parts for inner in (part.parts if isinstance(part, Parallel) else (part,))]
             return _joined(sorted((part for part in flat if not isinstance(part, Skip)), key=_first_name), Parallel)
-        case Choice(parts, probabilities):
-            return _one_choice(parts, probabilities)
+        case Choice(outcome=outcome):
+            return _set_off(_one_outcome(block) if outcome else _one_choice(block.parts, block.probabilities))
         case PartialOrder(parts, edges):
             return simplest_order(parts, edges)
         case Loop(Skip(), _, Skip()) | Cancellable(Skip(), _, Skip()) | Instances(Skip()):
@@ -280,6 +335,18 @@ def _tidied(block: Block) -> Block:
             return body
         case _:
             return block
+
+
+def asked_again(root: Block) -> Block:
+    """The tree without outcomes that only one choice asks for: that decides for itself."""
+    asked = Counter(one.outcome for one in walk(root) if isinstance(one, Choice))
+
+    def alone(block: Block) -> Block:
+        if isinstance(block, Choice) and block.outcome and asked[block.outcome] == 1:
+            return Choice(block.parts, block.probabilities)
+        return block
+
+    return rewritten(root, alone)
 
 
 def _joined(parts: list[Block], kind: type[Sequence] | type[Parallel]) -> Block:
@@ -297,15 +364,136 @@ def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> B
     # Branches with their probability, inner choices multiplied out.
     flat: list[tuple[Block, float]] = []
     for part, share in zip(parts, probabilities, strict=True):
-        inner = zip(part.parts, part.probabilities, strict=True) if isinstance(part, Choice) else [(part, 1.0)]
+        plain = isinstance(part, Choice) and not part.outcome
+        inner = zip(part.parts, part.probabilities, strict=True) if plain else [(part, 1.0)]  # type: ignore[union-attr]
         flat += [(block, share * probability) for block, probability in inner]
-    # All empty branches become one, with their probabilities added up.
-    empty = sum(share for block, share in flat if isinstance(block, Skip))
-    flat = [branch for branch in flat if not isinstance(branch[0], Skip)] + ([(Skip(), empty)] if empty else [])
+    # All empty branches become one, with their probabilities added up; so do those that only end the case.
+    for empty in (Skip(), Finish()):
+        share = sum(share for block, share in flat if block == empty)
+        flat = [branch for branch in flat if branch[0] != empty] + ([(empty, share)] if share else [])
     if len(flat) == 1:
         return flat[0][0]
-    flat.sort(key=lambda branch: _first_name(branch[0]))
+    flat.sort(key=lambda branch: (_first_name(branch[0]), isinstance(branch[0], Finish)))
     return Choice(tuple(block for block, _ in flat), tuple(share for _, share in flat))
+
+
+def _one_outcome(block: Choice) -> Block:
+    """The same for a choice of an outcome: its empty branches become one, with all of their answers."""
+    ways: list[tuple[Block, float, tuple[str, ...]]] = []
+    for part, share, some in zip(block.parts, block.probabilities, block.answers, strict=True):
+        if isinstance(part, Choice) and part.outcome == block.outcome:
+            inner = zip(part.parts, part.probabilities, part.answers, strict=True)
+            ways += [(one, share * chance, answers) for one, chance, answers in inner]
+        else:
+            ways.append((part, share, some))
+    empty = [way for way in ways if isinstance(way[0], Skip)]
+    ways = [way for way in ways if not isinstance(way[0], Skip)]
+    if empty:
+        answers = tuple(sorted(answer for _, _, some in empty for answer in some))
+        ways.append((Skip(), sum(share for _, share, _ in empty), answers))
+    if len(ways) == 1:
+        return ways[0][0]
+    ways.sort(key=lambda way: sorted(way[2]))
+    parts, shares, answers_ = zip(*ways, strict=True)
+    return replace(block, parts=parts, probabilities=shares, answers=answers_)
+
+
+def _set_off(block: Block) -> Block:
+    """A choice of which one part goes on, with that part behind it: for whoever comes there, nothing was chosen."""
+    place = _only_way_on(block)
+    if not isinstance(block, Choice) or place is None or isinstance(block.parts[place], Skip):
+        return block
+    rest = block.parts[place]
+    asked = replace(block, parts=(*block.parts[:place], Skip(), *block.parts[place + 1 :]))
+    return _tidied(Sequence((_tidied(asked), rest)))
+
+
+def _only_way_on(block: Block) -> int | None:
+    """The part of a choice that goes on, if all others end the case."""
+    if not isinstance(block, Choice):
+        return None
+    going = [number for number, part in enumerate(block.parts) if not always_ends(part)]
+    return going[0] if len(going) == 1 else None
+
+
+def _asked_once(parts: list[Block]) -> list[Block]:
+    """Parts of a sequence; a choice that ends some cases and the next one, for the others, become one choice."""
+    found: list[Block] = []
+    for part in parts:
+        last = found[-1] if found else None
+        place = _only_way_on(last) if last is not None else None
+        if not isinstance(last, Choice) or not isinstance(part, Choice) or place is None:
+            found.append(part)
+        elif _same_question(last, place, part):
+            found[-1] = _merged(last, place, part)
+        else:
+            found.append(part)
+    return found
+
+
+def _parted(parts: list[Block]) -> list[Block]:
+    """Parts of a sequence; where all cases end, what follows a choice that ends some is one of its branches."""
+    if not parts or not always_ends(parts[-1]):
+        return parts
+    for number, part in enumerate(parts[:-1]):
+        if isinstance(part, Choice) and any(map(always_ends, part.parts)):
+            return [*parts[:number], _with_rest(part, parts[number + 1 :])]
+    return parts
+
+
+def _with_rest(block: Choice, rest: list[Block]) -> Block:
+    """A choice that ends some cases; all of its other parts, and the rest behind them, are one part."""
+    over = [number for number, part in enumerate(block.parts) if always_ends(part)]
+    going = [number for number in range(len(block.parts)) if number not in over]
+    share = sum(block.probabilities[number] for number in going)
+    first = block.parts[going[0]]
+    if len(going) > 1:
+        first = replace(
+            block,
+            parts=tuple(block.parts[number] for number in going),
+            probabilities=tuple(block.probabilities[number] / share for number in going),
+            answers=tuple(block.answers[number] for number in going) if block.outcome else (),
+        )
+    return _tidied(
+        replace(
+            block,
+            parts=(*(block.parts[number] for number in over), _tidied(Sequence((_tidied(first), *rest)))),
+            probabilities=(*(block.probabilities[number] for number in over), share),
+            answers=(
+                *(block.answers[number] for number in over),
+                tuple(sorted(answer for number in going for answer in block.answers[number])),
+            )
+            if block.outcome
+            else (),
+        )
+    )
+
+
+def _same_question(one: Choice, place: int, other: Choice) -> bool:
+    if not isinstance(one.parts[place], Skip):
+        return False
+    if not one.outcome and not other.outcome:
+        return True
+    answers = {answer for some in other.answers for answer in some}
+    return one.outcome == other.outcome and answers == set(one.answers[place])
+
+
+def _merged(one: Choice, place: int, other: Choice) -> Block:
+    if not one.outcome:
+        return _one_choice((*one.parts[:place], other, *one.parts[place + 1 :]), one.probabilities)
+    share = one.probabilities[place]
+    return _one_outcome(
+        replace(
+            one,
+            parts=(*one.parts[:place], *other.parts, *one.parts[place + 1 :]),
+            probabilities=(
+                *one.probabilities[:place],
+                *(share * p for p in other.probabilities),
+                *one.probabilities[place + 1 :],
+            ),
+            answers=(*one.answers[:place], *other.answers, *one.answers[place + 1 :]),
+        )
+    )
 
 
 def simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:

@@ -12,10 +12,11 @@ order_of(requirements)       everything that comes before something else, whatev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
-from groupwise.workflows.requirements import OutcomeBranch, RequiredOutcome, Requirements
+from groupwise.workflows.requirements import OutcomeBranch, RequiredLoop, RequiredOutcome, Requirements
 
 
 class CaseFlow:
@@ -57,8 +58,16 @@ class CaseFlow:
         for outcome in self.requirements.outcomes:
             gone = sum(branch.probability for branch in outcome.branches.values() if branch.ends)
             if gone:
-                found[outcome.name] = self.share(outcome.after) * gone
+                often = math.prod(self._decided(outcome, loop) for loop in self.requirements.loops)
+                found[outcome.name] = min(1.0, self.share(outcome.after) * often * gone)
         return found
+
+    def _decided(self, outcome: RequiredOutcome, loop: RequiredLoop) -> float:
+        """How often a loop decides an outcome: in every round, or between two of them, if all of it is there."""
+        inside = {name for branch in outcome.branches.values() for name in branch.activities}
+        if inside and {outcome.after, *inside} <= {*loop.activities}:
+            return 1 + loop.repetitions
+        return loop.repetitions if {outcome.after, *inside} <= {*loop.redo} else 1.0
 
     @property
     def ended(self) -> float:
@@ -66,39 +75,55 @@ class CaseFlow:
 
     def _going_on(self, name: str) -> float:
         """The share of cases that no outcome ends before an activity could be done, whatever the design."""
-        return 1 - sum(gone for outcome, gone in self.ends.items() if name not in self._before[outcome])
+        gone = sum(gone for outcome, gone in self.ends.items() if name not in self._before[outcome])
+        return max(0.0, 1 - gone)
 
     @cached_property
     def _before(self) -> dict[str, set[str]]:
         """For every outcome that may end a case: the activities that are done by then, because it waits for them."""
-        rules, earlier = self.requirements.rules, dict[str, list[str]]()
+        return {name: self._earlier([self.outcome[name].after]) for name in self.ends}
+
+    @cached_property
+    def before_end(self) -> dict[str, set[str]]:
+        """The same for the branches that end cases: what their activities wait for is done although the case ends."""
+        return {
+            name: self._earlier([a for b in self.outcome[name].branches.values() if b.ends for a in b.activities])
+            for name in self.ends
+        }
+
+    def _earlier(self, names: list[str]) -> set[str]:
+        seen, stack = set[str](), list(names)
+        while stack:
+            here = stack.pop()
+            if here not in seen:
+                seen.add(here)
+                stack += self._waits.get(here, [])
+        return seen
+
+    @cached_property
+    def _waits(self) -> dict[str, list[str]]:
+        """What each activity waits for."""
+        rules, found = self.requirements.rules, dict[str, list[str]]()
         pairs = [*rules.precedes, *rules.response, *rules.chain, *(o[:2] for o in data_order(self.requirements))]
-        pairs += [(self.outcome[place[0]].after, name) for name, place in self.inside.items()]
+        pairs += [pair for outcome in self.requirements.outcomes for pair in outcome.decisions]
         for first, second in pairs:
-            earlier.setdefault(second, []).append(first)
-        found = {}
-        for name in self.ends:
-            seen, stack = set[str](), [self.outcome[name].after]
-            while stack:
-                here = stack.pop()
-                if here not in seen:
-                    seen.add(here)
-                    stack += earlier.get(here, [])
-            found[name] = seen
+            found.setdefault(second, []).append(first)
         return found
 
     def _least(self, name: str) -> float:
         """The share of cases that come to an activity of a branch, if all that may end earlier do."""
         around = self.context(name)
-        first = self.outcome[around[-1][0]].after if around else name
-        beside = [
-            gone
-            for outcome, gone in self.ends.items()
-            if outcome not in dict(around)
-            and name not in self._before[outcome]
-            and set(around) & set(self.context(self.outcome[outcome].after))
-        ]
-        return max(0.0, self.share(name) * self._going_on(first) - sum(beside))
+        earlier = {
+            o: gone
+            for o, gone in self.ends.items()
+            if o not in dict(around)
+            and name not in self._before[o]
+            and not self.never_both(name, self.outcome[o].after)
+        }
+        # In the branch of an outcome that is in the same branch, or for any case.
+        near = {o for o in earlier if set(around) & set(self.context(self.outcome[o].after))}
+        passed = 1 - sum(gone for o, gone in earlier.items() if o not in near)
+        return max(0.0, self.share(name) * max(0.0, passed) - sum(earlier[o] for o in near))
 
     @cached_property
     def shares(self) -> dict[str, float]:
@@ -109,8 +134,15 @@ class CaseFlow:
             found |= branch.options
         found |= {name: self._least(name) for name in self.inside}
         for loop in required.loops:
-            found |= {name: self._least(loop.after) * loop.again for name in loop.redo}
+            left = loop.again * math.prod(1 - gone for gone in self._ending_rounds(loop))
+            found |= {n: self._least(n if n in self.inside else loop.after) * left for n in loop.redo}
         return found
+
+    def _ending_rounds(self, loop: RequiredLoop) -> Iterator[float]:
+        """The share of cases that each outcome inside a loop ends in a round, at most."""
+        for outcome in self.requirements.outcomes:
+            if self._decided(outcome, loop) > 1:
+                yield sum(branch.probability for branch in outcome.branches.values() if branch.ends)
 
     @cached_property
     def rounds(self) -> dict[str, float]:
@@ -153,5 +185,5 @@ def order_of(requirements: Requirements) -> Iterator[tuple[str, str]]:
     rules, flow = requirements.rules, CaseFlow(requirements)
     pairs = [*rules.precedes, *rules.response, *rules.chain, *(found[:2] for found in data_order(requirements))]
     for outcome in requirements.outcomes:
-        pairs += [(outcome.after, name) for branch in outcome.branches.values() for name in branch.activities]
+        pairs += outcome.decisions
     yield from ((one, other) for one, other in pairs if not flow.never_both(one, other))

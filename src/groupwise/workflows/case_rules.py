@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import groupwise.workflows.blocks as blocks
 from groupwise.workflows.case_flow import CaseFlow
 from groupwise.workflows.duties import able_of, bound, colourable, on_duty
-from groupwise.workflows.places import ActivityPlace, are_neighbours, options, places_of, relation
+from groupwise.workflows.places import ActivityPlace, are_neighbours, limits_of, options, places_of, relation
 from groupwise.workflows.requirements import RequiredLoop, RequiredOutcome, Requirements
 from groupwise.workflows.violations import ROUNDING, Violation
 
@@ -18,6 +18,7 @@ class CaseRules:
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements, self.flow = requirements, CaseFlow(requirements)
+        self.limits = limits_of(requirements)
         rules = requirements.rules
         self.people = bool(rules.different_people or rules.same_person or requirements.people)
         self.pairs = bool(rules.coexist or rules.response or rules.chain)
@@ -27,15 +28,16 @@ class CaseRules:
         return bool(self.requirements.outcomes or self.requirements.loops or self.people or self.pairs)
 
     def kept(self, design: blocks.Design) -> bool:
-        places = {place.activity.name: place for place in places_of(design.root)}
+        places = {place.activity.name: place for place in places_of(design.root, self.limits)}
         return next(self.broken(design, places), None) is None
 
     def broken(self, design: blocks.Design, places: Places) -> Iterator[Violation]:
         """Every broken rule; activities that are missing or unknown are reported elsewhere."""
+        whole = self._whole(design.root, places)
         for outcome in self.requirements.outcomes:
             if outcome.after in places:
-                yield from self._shares(outcome, places)
-                yield from self._endings(design.root, outcome, places)
+                yield from self._shares(design.root, outcome, places)
+                yield from self._endings(design.root, outcome, places, whole)
         if self.requirements.loops:
             yield from self._loops(design.root)
         if self.pairs:
@@ -43,15 +45,31 @@ class CaseRules:
         if self.people:
             yield from self._able(design, places)
 
-    def _shares(self, outcome: RequiredOutcome, places: Places) -> Iterator[Violation]:
+    def _passed(self, root: blocks.Block, outcome: RequiredOutcome, name: str, places: Places) -> float:
+        """The share of cases that other outcomes leave between an outcome and an activity, at least."""
+        here, decided = places[name], places[outcome.after]
+        found = min(1.0, here.passed / decided.passed)
+        left = 1.0
+        for other in self.requirements.outcomes:
+            if other is not outcome and other.after in places and other.after != name and _gone(other):
+                path = places[other.after].path
+                # Of two outcomes of one activity, either may end the case first.
+                earlier = other.after != outcome.after and relation(root, path, decided.path) == "before"
+                if not earlier and relation(root, path, here.path) == "before":
+                    left *= 1 - _gone(other)
+        return min(found, left)
+
+    def _shares(self, root: blocks.Block, outcome: RequiredOutcome, places: Places) -> Iterator[Violation]:
         """A branch is taken as often as the requirements say, and all of it is done."""
         for branch, told in outcome.branches.items():
             most = places[outcome.after].share * told.probability
-            least = most - self._ended_inside((outcome.name, branch), places)
+            inside = self._ended_inside((outcome.name, branch), places)
             for name in told.activities:
                 # What happens between two rounds happens only if there is a second one.
-                again = math.prod(loop.again for loop in self.requirements.loops if name in loop.redo)
+                loops = [loop for loop in self.requirements.loops if name in loop.redo]
+                again = math.prod(loop.again for loop in loops if outcome.after not in loop.redo)
                 share = places[name].share / again if name in places else most
+                least = (most - inside) * (self._passed(root, outcome, name, places) if name in places else 1.0)
                 if not least - ROUNDING <= share <= most + ROUNDING:
                     taken = f"branch {branch!r} of {outcome.name!r} is taken in {most:.4g}"
                     yield Violation("outcome", f"{name!r} is done in {share:.4g} of the cases, but {taken}", (name,))
@@ -64,17 +82,35 @@ class CaseRules:
                 found += places[outcome.after].share * _gone(outcome)
         return found
 
-    def _endings(self, root: blocks.Block, outcome: RequiredOutcome, places: Places) -> Iterator[Violation]:
-        """After an outcome has ended a case, nothing is done but the branch that ends it."""
+    def _whole(self, root: blocks.Block, places: Places) -> Mapping[str, float]:
+        """The share of cases that would come to each activity if no block ended one."""
+        if not blocks.may_end(root):
+            return {name: place.share for name, place in places.items()}
+        plain = blocks.rewritten(root, lambda block: blocks.Skip() if isinstance(block, blocks.Finish) else block)
+        return {place.activity.name: place.share for place in places_of(plain, self.limits)}
+
+    def _endings(
+        self, root: blocks.Block, outcome: RequiredOutcome, places: Places, whole: Mapping[str, float]
+    ) -> Iterator[Violation]:
+        """After an outcome has ended a case, nothing is done but the branch that ends it.
+
+        What goes on is in another branch, and so has at most their share; or the tree ends the case, so that fewer
+        come here than would otherwise.
+        """
         gone = _gone(outcome)
         if not gone:
             return
         decided = places[outcome.after]
         for name, place in places.items():
             inside = dict(self.flow.context(name)).get(outcome.name)
-            if name == outcome.after or inside or relation(root, decided.path, place.path) != "before":
+            if name == outcome.after or inside or name in self.flow.before_end[outcome.name]:
                 continue
-            if place.share > decided.share * (1 - gone) + ROUNDING or self._follows_end(root, outcome, place, places):
+            if any(self.flow.outcome[other].after == outcome.after for other, _ in self.flow.context(name)):
+                continue
+            if relation(root, decided.path, place.path) != "before":
+                continue
+            most = max(decided.share * (1 - gone), whole[name] * (1 - decided.share * gone))
+            if place.share > most + ROUNDING or self._follows_end(root, outcome, place, places):
                 words = f"{name!r} is done although {outcome.name!r} may have ended the case"
                 yield Violation("outcome", words, (name, outcome.after))
 

@@ -4,9 +4,9 @@ Adjacent gateways are kept apart: every block has a split and a join of its own,
 again. Several instances of more than one activity become a task that calls a separate graph. A compact drawing, the one
 that is shown, has no gateways with one way in and one way out: an empty branch is a flow from the split to the join.
 
-With `Endings`, cases can leave a block early (`_Exit`). Outside of parallel blocks, an exit leads to an end event of
-its own. Inside of them it leads to the end of its branch, because the other branches are still done; what comes after
-the join then asks whether the case goes on.
+An end is an event of its own, from which a case goes nowhere else. With `Endings`, cases can also leave a block early
+(`_Exit`). Outside of parallel blocks, an exit leads to an end event of its own. Inside of them it leads to the end of
+its branch, because the other branches are still done; what comes after the join then asks whether the case goes on.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.endings import Endings, mark
+from groupwise.workflows.endings import Endings, answer_mark, fork_mark, mark
 from groupwise.workflows.graph import ONCE, Flow, Graph, Node, Rule, TaskCopies
 from groupwise.workflows.partial_orders import closure
 from groupwise.xml_reader import Element
@@ -51,6 +51,10 @@ class _Drawing:
     counts: dict[str, int] = field(default_factory=dict)
     leaving: dict[str, float] = field(default_factory=dict)
     exits: list[_Exit] = field(default_factory=list)
+    # The answers of the flow that will leave a fork, the events that end blocks, and what the next one is called.
+    answers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    over: list[str] = field(default_factory=list)
+    ended: str = ""
 
     def node(self, node: Node) -> str:
         self.nodes.append(node)
@@ -78,8 +82,16 @@ class _Drawing:
             name += "_"
         return name
 
-    def flow(self, source: str, target: str, probability: float | None = None) -> None:
-        self.flows.append(Flow(source, target, self.leaving.get(source) if probability is None else probability))
+    def flow(self, source: str, target: str, probability: float | None = None, answers: tuple[str, ...] = ()) -> None:
+        if probability is None:
+            probability, answers = self.leaving.get(source), self.answers.get(source, ())
+        self.flows.append(Flow(source, target, probability, extras=(answer_mark(answers),) if answers else ()))
+
+    def end(self) -> str:
+        """An event that ends the case."""
+        marks = (mark("end", kind="branch", stops="true"),)
+        self.over.append(self.node(Node(self.numbered("ended"), self.ended or "ended", silent=True, extras=marks)))
+        return self.over[-1]
 
     def leave(self, way: _Exit, target: str) -> None:
         """Draw a way out."""
@@ -117,7 +129,10 @@ def _graph(
     first, last = _draw(drawing, block)
     end = drawing.node(Node(drawing.free("end"), kind="end"))
     drawing.flow(start, first)
-    drawing.flow(last, end)
+    if last:
+        drawing.flow(last, end)
+    for over in drawing.over:
+        drawing.flow(over, end)
     for way in drawing.exits:
         kind = {"kind": way.kind} if way.kind else {}
         over = drawing.node(Node(drawing.numbered("ended"), way.name, silent=True, extras=(mark("end", **kind),)))
@@ -134,12 +149,14 @@ def _tail(block: blocks.Block) -> list[blocks.Block]:
 
 
 def _draw(drawing: _Drawing, block: blocks.Block) -> Ends:
-    """Draw the block, and return its first and last node."""
+    """Draw the block, and return its first and last node; the last is empty if every case is over."""
     match block:
         case blocks.Activity():
             return _activity(drawing, block)
         case blocks.Skip():
             return (drawing.gateway("skip"),) * 2
+        case blocks.Finish():
+            return drawing.end(), ""
         case blocks.Instances():
             return _instances(drawing, block)
         case blocks.Sequence(parts):
@@ -235,30 +252,48 @@ def _parallel(drawing: _Drawing, parts: tuple[blocks.Block, ...]) -> Ends:
 
 
 def _choice(drawing: _Drawing, block: blocks.Choice) -> Ends:
-    split = drawing.gateway("xor_split", split="xor")
+    split = drawing.gateway("xor_split", split="xor", extras=(fork_mark(block.outcome),) if block.outcome else ())
     ended = [""] * len(block.parts)
     if drawing.endings is not None and id(block) in drawing.tail:
         ended = drawing.endings.ended_by(block)
     inside: list[tuple[str, str] | None] = []
-    for part in block.parts:
+    for part, name in zip(block.parts, _names_of_ends(drawing, block), strict=True):
         empty = isinstance(part, blocks.Skip) and drawing.compact and None not in inside
+        outer, drawing.ended = drawing.ended, name or drawing.ended
         inside.append(None if empty else _draw(drawing, part))
-    join = drawing.gateway("xor_join") if sum(not name for name in ended) > 1 else ""
+        drawing.ended = outer
+    # The parts after which a case goes on: those that do not end it, now or at their end.
+    going = sum(not name and (ends is None or bool(ends[1])) for name, ends in zip(ended, inside, strict=True))
+    join = drawing.gateway("xor_join") if going > 1 else ""
     last = join
-    for ends, share, name in zip(inside, block.probabilities, ended, strict=True):
+    answers = block.answers or ((),) * len(block.parts)
+    for ends, share, name, said in zip(inside, block.probabilities, ended, answers, strict=True):
         if ends is not None:
-            drawing.flow(split, ends[0], share)
+            drawing.flow(split, ends[0], share, said)
+        if ends is not None and not ends[1]:
+            continue
         if name:
             way = _Exit(split, share, name, "branch") if ends is None else _Exit(ends[1], None, name, "branch")
             drawing.exits.append(way)
         elif join:
-            drawing.flow(*((split, join, share) if ends is None else (ends[1], join)))
+            drawing.flow(*((split, join, share, said) if ends is None else (ends[1], join)))
         elif ends is None:
-            drawing.leaving[split] = share
+            drawing.leaving[split], drawing.answers[split] = share, said
             last = split
         else:
             last = ends[1]
     return split, last
+
+
+def _names_of_ends(drawing: _Drawing, block: blocks.Choice) -> list[str]:
+    """What an event is called that ends the case in each part of a choice: the result, or the activity before it."""
+    named = drawing.endings.ended_by(block) if drawing.endings is not None else [""] * len(block.parts)
+    found = []
+    for number, part in enumerate(block.parts):
+        acts = [one.name for one in blocks.activities(part)]
+        said = " or ".join(block.answers[number]) if block.outcome else named[number]
+        found.append(said or (f"ended after {acts[-1]}" if acts else ""))
+    return found
 
 
 def _order(drawing: _Drawing, parts: tuple[blocks.Block, ...], edges: frozenset[tuple[int, int]]) -> Ends:

@@ -6,6 +6,7 @@ it away again: a design has its knock-outs in the requirements, not in its block
     end      an end event of its own, named after what ended the case
     event    what happens when the last try of an activity fails
     gate     asks whether activities let the case go on
+    fork     asks for the result of an outcome that others ask for, too; its flows have the answers
     merge    where a branch that ended early meets the rest of it, before a join that waits for both
 """
 
@@ -20,11 +21,13 @@ from groupwise.readers import load_json
 from groupwise.workflows.case_flow import CaseFlow
 from groupwise.workflows.evaluation.durations import moments
 from groupwise.workflows.graph import OWN, Flow, Graph, Node
+from groupwise.workflows.places import limits_of
 from groupwise.workflows.requirements import Requirements
 from groupwise.xml_reader import Element, first
 
 NEVER = 1e-9  # chances below it are not drawn
 MARK = "ending"
+ANSWER = "answer"
 
 
 def mark(role: str, of: Iterable[str] = (), **more: str) -> Element:
@@ -42,11 +45,47 @@ def role_of(part: Node | Flow) -> str:
     return "" if found is None else found.get("role")
 
 
+def fork_mark(outcome: str) -> Element:
+    return mark("fork", outcome=outcome)
+
+
+def outcome_of(node: Node) -> str:
+    """The outcome that a fork asks for; empty if others do not."""
+    found = mark_of(node)
+    return found.get("outcome") if found is not None and role_of(node) == "fork" else ""
+
+
+def answer_mark(answers: Iterable[str]) -> Element:
+    return Element(f"{{{OWN}}}{ANSWER}", (("of", json.dumps(list(answers), ensure_ascii=False)),))
+
+
+def answers_of(flow: Flow) -> tuple[str, ...]:
+    """The results of an outcome for which a case takes a flow."""
+    found = first(flow.extras, ANSWER, OWN)
+    return tuple(_names(found.get("of"))) if found is not None else ()
+
+
+def asked_for(node: Node, flows: Iterable[Flow]) -> tuple[str, list[tuple[str, ...]]] | None:
+    """The outcome that a node asks for, and the answers of its flows; None if it chooses for itself."""
+    answers = [answers_of(flow) for flow in flows]
+    return (outcome_of(node), answers) if outcome_of(node) and all(answers) else None
+
+
+def stops(node: Node) -> bool:
+    """Whether a node is where a block of the design ends the case."""
+    found = mark_of(node)
+    return found is not None and role_of(node) == "end" and found.get("stops") == "true"
+
+
 def deciders(node: Node) -> list[str]:
     """The activities that decide at a gate; empty if the mark is damaged."""
     found = mark_of(node)
+    return _names(found.get("of", "[]")) if found is not None else []
+
+
+def _names(text: str) -> list[str]:
     try:
-        names = load_json(found.get("of", "[]")) if found is not None else []
+        names = load_json(text)
     except ConfigError:
         return []
     return [str(name) for name in names] if isinstance(names, list) else []
@@ -57,7 +96,7 @@ class Endings:
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements, self.flow = requirements, CaseFlow(requirements)
-        self.limits = {frozenset(loop.activities): loop.most for loop in requirements.loops}
+        self.limits = limits_of(requirements)
 
     def knock_out(self, activity: blocks.Activity) -> float:
         asked = self.requirements.activities.get(activity.name)
@@ -90,7 +129,7 @@ class Endings:
             case blocks.Instances(body, least, most, enough):
                 one = self.lost(body)
                 return sum(_too_few(number, enough, one) for number in range(least, most + 1)) / (most - least + 1)
-            case blocks.Skip():
+            case blocks.Skip() | blocks.Finish():
                 return 0.0
 
     def any_lost(self, parts: Iterable[blocks.Block]) -> float:
@@ -126,11 +165,12 @@ class Endings:
         return found if not all(found) else ["" for _ in found]
 
     def _ending_branch(self, part: blocks.Block) -> str:
-        for one in blocks.activities(part):
-            for place in self.flow.context(one.name):
-                if self.flow.branch(place).ends:
-                    return place[1]
-        return ""
+        found = [
+            next((place[1] for place in self.flow.context(one.name) if self.flow.branch(place).ends), "")
+            for one in blocks.activities(part)
+        ]
+        # A branch around a branch that ends the case does not end it itself.
+        return found[0] if found and all(found) else ""
 
 
 def _too_few(number: int, enough: int, lost: float) -> float:
@@ -139,12 +179,17 @@ def _too_few(number: int, enough: int, lost: float) -> float:
 
 
 def without_endings(graph: Graph) -> Graph:
-    """The graph without early endings: branches that end a case are joined with the rest again."""
+    """The graph without early endings: branches that end a case are joined with the rest again.
+
+    What a block of the design ends stays, because nothing else would say so.
+    """
     marked = {node.id: role_of(node) for node in graph.nodes if role_of(node)}
     if not marked:
         return graph
-    branches = {n.id for n in graph.nodes if marked.get(n.id) == "end" and mark_of(n).get("kind") == "branch"}  # type: ignore[union-attr]
-    gone = {name for name, role in marked.items() if role in ("end", "event")} - branches
+    over = {n.id for n in graph.nodes if stops(n)}
+    ended = [n.id for n in graph.nodes if marked.get(n.id) == "end" and mark_of(n).get("kind") == "branch"]  # type: ignore[union-attr]
+    branches = {*ended} - over
+    gone = {name for name, role in marked.items() if role in ("end", "event")} - branches - over
     flows = [flow for flow in graph.flows if not role_of(flow) and not {flow.source, flow.target} & gone]
     nodes = {node.id: node for node in graph.nodes if node.id not in gone}
     now: dict[str, str] = {}  # what stands in the place of nodes and flows that are gone
@@ -178,6 +223,7 @@ def _joined(
     nodes: dict[str, Node], flows: list[Flow], branches: set[str], end: str
 ) -> tuple[dict[str, Node], list[Flow]]:
     into = [flow.source for flow in flows if flow.target == end and flow.source not in branches]
+    into = [source for source in into if not stops(nodes[source])]
     last = nodes[into[0]] if len(into) == 1 else None
     meets = last is not None and sum(flow.target == last.id for flow in flows) > 1
     if last is not None and last.kind == "task" and last.silent and last.join == "xor" and meets:
@@ -187,6 +233,7 @@ def _joined(
         while join in nodes:
             join += "_"
         nodes = {**nodes, join: Node(join, silent=True)}
-        flows = [replace(f, target=join) if f.target == end else f for f in flows] + [Flow(join, end)]
+        flows = [replace(f, target=join) if f.target == end and f.source in into else f for f in flows]
+        flows.append(Flow(join, end))
     flows = [replace(f, target=join) if f.target in branches else f for f in flows if f.source not in branches]
     return {name: node for name, node in nodes.items() if name not in branches}, flows

@@ -79,8 +79,7 @@ def statements(requirements: Requirements) -> list[Statement]:
     found += [Statement("must_include", (name,)) for name in rules.must_include]
     found += [Statement("data", names) for names in data_order(requirements)]
     for outcome in requirements.outcomes:
-        inside = [name for branch in outcome.branches.values() for name in branch.activities]
-        found += [Statement("outcome", (outcome.name,)), *(Statement("decided", (outcome.after, n)) for n in inside)]
+        found += [Statement("outcome", (outcome.name,)), *(Statement("decided", pair) for pair in outcome.decisions)]
     for loop in requirements.loops:
         found += [Statement("round", (name, loop.after)) for name in loop.activities if name != loop.after]
     if rules.deadline is not None:
@@ -215,7 +214,9 @@ class _Judge:
         for outcome in self.requirements.outcomes:
             if outcome.name in results and all(branch.ends for branch in outcome.branches.values()):
                 for name, used in _after(outcome.after, order).items():
-                    if needed.get(name) is not None and name not in flow.inside and not self._is_redo(name):
+                    own = {*flow.context(name)}
+                    beside = outcome.name not in dict(own) and own <= {*flow.context(outcome.after)}
+                    if needed.get(name) is not None and beside and not self._is_redo(name):
                         words = f"{name!r} is never done, because every branch of {outcome.name!r} ends the case"
                         return words, [name], [*used, results[outcome.name]]
         return None

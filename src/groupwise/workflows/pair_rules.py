@@ -39,8 +39,8 @@ def order_rules(requirements: Requirements) -> Iterator[PairRule]:
     for writer, reader, item in data_order(requirements):
         yield PairRule("data", (writer, reader), f"{{1!r}} may read {item!r} before {{0!r}} has written it")
     for outcome in requirements.outcomes:
-        for name in (name for branch in outcome.branches.values() for name in branch.activities):
-            yield PairRule("outcome", (outcome.after, name), "{1!r} does not wait for {0!r}, which decides about it")
+        for pair in outcome.decisions:
+            yield PairRule("outcome", pair, "{1!r} does not wait for {0!r}, which decides about it")
     for loop in requirements.loops:
         words = f"{{0!r}} may not be done when {{1!r}} decides about another round of {loop.name!r}"
         yield from (PairRule("loop", (name, loop.after), words) for name in loop.activities if name != loop.after)

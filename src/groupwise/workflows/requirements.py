@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
 from groupwise.readers import load_json, load_yaml, read_bytes
@@ -186,20 +186,55 @@ class OutcomeBranch(RequirementPart):
     ends: Annotated[bool, Field(description="whether the case is over after the branch")] = False
 
 
+def _answers(value: Any) -> Any:
+    # YAML reads the names yes and no as true and false.
+    if not isinstance(value, dict):
+        return value
+    return {("yes" if name else "no") if isinstance(name, bool) else name: part for name, part in value.items()}
+
+
+class OutcomeAgain(RequirementPart):
+    """A later part of the process that depends on a result which is known already."""
+
+    after: Annotated[str, Field(description="the activity after which it is asked for again")]
+    branches: Annotated[
+        dict[str, tuple[str, ...]],
+        BeforeValidator(_answers),
+        Field(min_length=1, description="result → activities; they are added to the branch"),
+    ]
+
+
 class RequiredOutcome(RequirementPart):
-    """What the world decides after an activity; an outcome after an activity of a branch is nested in that branch."""
+    """What the world decides after an activity; an outcome after an activity of a branch is nested in that branch.
+
+    The result of a case stays the same: work of a branch may wait for other work in between, or be stated as `again`.
+    """
 
     name: str
     after: Annotated[str, Field(description="the activity whose result decides")]
-    branches: Annotated[dict[str, OutcomeBranch], Field(min_length=2)]
+    branches: Annotated[dict[str, OutcomeBranch], BeforeValidator(_answers), Field(min_length=2)]
+    again: Annotated[tuple[OutcomeAgain, ...], Field(description="where the result is asked for again later")] = ()
 
-    @field_validator("branches", mode="before")
-    @classmethod
-    def _answers(cls, value: Any) -> Any:
-        # YAML reads the names yes and no as true and false.
-        if not isinstance(value, dict):
-            return value
-        return {("yes" if name else "no") if isinstance(name, bool) else name: part for name, part in value.items()}
+    @model_validator(mode="after")
+    def _with_later_work(self) -> Self:
+        """Add the work of later parts to the branches, where everything else looks for it."""
+        for later in self.again:
+            for name, activities in later.branches.items():
+                if name not in self.branches:
+                    meant = near(name, self.branches)
+                    raise ValueError(f"{self.name!r} is asked for {name!r} again, which is not a branch{meant}")
+                known = self.branches[name]
+                new = tuple(one for one in activities if one not in known.activities)
+                self.branches[name] = known.model_copy(update={"activities": (*known.activities, *new)})
+        return self
+
+    @property
+    def decisions(self) -> Iterator[tuple[str, str]]:
+        """Which activity comes before which, because it decides about it or because it is asked for again after it."""
+        for branch in self.branches.values():
+            yield from ((self.after, name) for name in branch.activities)
+        for later in self.again:
+            yield from ((later.after, name) for some in later.branches.values() for name in some)
 
     @model_validator(mode="after")
     def _sum(self) -> Self:
@@ -296,6 +331,7 @@ class Requirements(RequirementPart):
             yield from ((f"branch {branch.name!r}", name) for name in branch.options)
         for outcome in self.outcomes:
             yield f"outcome {outcome.name!r}", outcome.after
+            yield from ((f"outcome {outcome.name!r}", later.after) for later in outcome.again)
             for title, part in outcome.branches.items():
                 yield from ((f"branch {title!r} of {outcome.name!r}", name) for name in part.activities)
         for loop in self.loops:

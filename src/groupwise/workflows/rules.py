@@ -7,7 +7,7 @@ import groupwise.workflows.blocks as blocks
 from groupwise.workflows.case_flow import CaseFlow
 from groupwise.workflows.case_rules import CaseRules
 from groupwise.workflows.pair_rules import PairRules
-from groupwise.workflows.places import ActivityPlace, places_of
+from groupwise.workflows.places import ActivityPlace, limits_of, places_of
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.violations import ROUNDING, Violation
 
@@ -25,6 +25,7 @@ class RuleBook:
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements = requirements
+        self.limits = limits_of(requirements)
         self.needs = needs(requirements)
         self.pairs = PairRules(requirements)
         self.cases = CaseRules(requirements)
@@ -40,7 +41,7 @@ class RuleBook:
         # Almost every design of a search is legal: confirm that first, and explain only failures.
         if runs is not None and self._kept(design, runs):
             return []
-        places = {place.activity.name: place for place in places_of(design.root)}
+        places = {place.activity.name: place for place in places_of(design.root, self.limits)}
         found = [*self._presence(places), *self._people(design, places), *self.pairs.broken(design.root, places)]
         return [*found, *self.cases.broken(design, places)]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from groupwise.workflows.case_flow import CaseFlow
-from groupwise.workflows.endings import deciders, role_of
+from groupwise.workflows.endings import asked_for, deciders, role_of
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.workflows.requirements import RequiredOutcome, Requirements
 
@@ -68,6 +68,8 @@ class _Titles:
 
     def question(self, node: Node) -> tuple[str, Answers]:
         flows = self.graph.out_of(node.id)
+        if asks := asked_for(node, flows):
+            return _asked(asks[0]), {flow.id: " or ".join(some) for flow, some in zip(flows, asks[1], strict=True)}
         if role_of(node) == "gate":
             names = deciders(node)
             asked = f"{names[0]} passed?" if len(names) == 1 else "does the case go on?"

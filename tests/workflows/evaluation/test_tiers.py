@@ -17,6 +17,8 @@ from groupwise.workflows.blocks import (
     Cancellable,
     Choice,
     Design,
+    DesignError,
+    Finish,
     Handling,
     Instances,
     Loop,
@@ -24,6 +26,7 @@ from groupwise.workflows.blocks import (
     PartialOrder,
     Sequence,
     Skip,
+    activities,
 )
 from groupwise.workflows.evaluation import evaluate, simulation
 from groupwise.workflows.evaluation.analytic import analyse, capacity_of, loads, overload
@@ -421,3 +424,67 @@ def test_who_is_waiting_when_a_body_is_cancelled_waits_no_longer() -> None:
     assert found.waiting[0] == 0
     assert 0 < found.waiting[1] <= 1000
     assert found.cycle[0] == pytest.approx(first.end + 10)
+
+
+def staffed(root: Block, **knocked: float) -> tuple[Design, Requirements]:
+    """A design in which nobody waits, and requirements with the chance of each activity to end the case."""
+    names = [one.name for one in activities(root)]
+    loop = {"name": "l", "activities": ["b", "c"], "after": "b", "again": 0.5, "most": 2}
+    value = {
+        "name": "world",
+        "activities": {
+            name: {"duration": {"kind": "fixed", "mean": 10.0 * 2**place}, "knock_out": knocked.get(name, 0.0)}
+            for place, name in enumerate(names)
+        },
+        "loops": [loop] if "c" in names else [],
+        "demand": {"arrivals_per_second": 0.001},
+    }
+    return Design("d", root), parse_requirements(value)
+
+
+def test_an_end_counts_as_completed_and_nothing_behind_it_is_done() -> None:
+    ended = Choice((Sequence((Activity("c"), Finish())), Skip()), (0.25, 0.75))
+    design, asked = staffed(Sequence((Activity("a"), Loop(Sequence((Activity("b"), ended)), 0.5), Activity("d"))))
+    # Rounds: 1 + 0.375 + 0.375². Of each, a quarter ends; of the last, nobody repeats.
+    rounds = 1 + 0.375 + 0.375**2
+    through = rounds * 0.75 - (rounds - 1)
+    exact = 10 + rounds * (20 + 0.25 * 40) + through * 80
+    found = evaluate(design, asked, "analytic")
+    assert found.cycle_time == pytest.approx(exact)
+    assert found.completed == pytest.approx(1.0)
+    seen = evaluate(design, asked, "simulation", cases=20_000)
+    assert seen.cycle_time == pytest.approx(exact, rel=0.02)
+    assert seen.completed == 1.0
+
+
+def test_choices_of_one_outcome_decide_alike_in_formulas_and_in_the_simulation() -> None:
+    first = Choice((Activity("a"), Skip()), (0.5, 0.5), "o", (("x",), ("y",)))
+    later = Choice((Activity("e"), Activity("f")), (0.5, 0.5), "o", (("x",), ("y",)))
+    # Half of the cases with x end at `a`, so those who come to the second choice are mostly y.
+    design, asked = staffed(Sequence((first, Activity("d"), later)), a=0.5)
+    a, d, e, f = (asked.activities[name].duration.mean for name in "adef")
+    exact = 0.5 * (a + 0.5 * (d + e)) + 0.5 * (d + f)
+    assert evaluate(design, asked, "analytic").cycle_time == pytest.approx(exact)
+    measured = simulation.simulate(encode(design, asked), 4_000)
+    assert {round(time) for time in measured.cycle} == {round(a), round(a + d + e), round(d + f)}
+    assert measured.cycle.mean() == pytest.approx(exact, rel=0.03)
+
+
+def test_an_outcome_in_a_loop_is_decided_anew_in_every_round() -> None:
+    first = Choice((Activity("a"), Skip()), (0.5, 0.5), "o", (("x",), ("y",)))
+    later = Choice((Activity("e"), Skip()), (0.5, 0.5), "o", (("x",), ("y",)))
+    design, asked = staffed(Loop(Sequence((first, Activity("d"), later)), 0.5))
+    a, d, e = (asked.activities[name].duration.mean for name in "ade")
+    assert (a, d, e) == (10, 20, 40)
+    times = simulation.simulate(encode(design, asked), 2_000).cycle
+    # Two rounds of different results add up to what no single result gives.
+    assert any(round(time) == round(2 * d + a + e) for time in times)
+    assert not any(round(time) == round(d + a) for time in times)
+
+
+def test_outcomes_that_multiply_beyond_measure_are_refused() -> None:
+    forks = [Choice((Activity(f"a{n}"), Skip()), (0.5, 0.5), f"o{n}", (("x",), ("y",))) for n in range(14)]
+    later = [Choice((Activity(f"b{n}"), Skip()), (0.5, 0.5), f"o{n}", (("x",), ("y",))) for n in range(14)]
+    design, asked = staffed(Sequence((*forks, *later)))
+    with pytest.raises(DesignError, match="too many outcomes are asked about again"):
+        encode(design, asked)

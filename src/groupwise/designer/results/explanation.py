@@ -14,6 +14,7 @@ from groupwise.workflows.blocks import (
     Block,
     Choice,
     Design,
+    Finish,
     Loop,
     Parallel,
     PartialOrder,
@@ -295,6 +296,8 @@ def one_line(block: Block) -> str:
             return f"({one_line(body)} ↺ {again:.0%}{between})"
         case PartialOrder(parts, edges):
             return f"({' ∥ '.join(_chains(parts, edges))})"
+        case Finish():
+            return "■"
         case _:
             return f"{{{' '.join(map(one_line, children(block)))}}}" if children(block) else "–"
 

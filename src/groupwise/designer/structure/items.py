@@ -22,11 +22,12 @@ class Branch:
     share: float
     ends: bool
     items: tuple[Item, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A unit before it has a place; `mask` has a bit for every activity inside."""
+    """A unit before it has a place; `mask` has a bit for every activity inside, `outcome` names that of a choice."""
 
     kind: Kind
     activities: tuple[int, ...]
@@ -34,22 +35,23 @@ class Item:
     branches: tuple[Branch, ...] = ()
     after: int = -1
     fork: int = -1
+    outcome: str = ""
 
     @property
     def may_end(self) -> bool:
-        return self.kind == "choice" and any(
-            branch.ends or any(item.may_end for item in branch.items) for branch in self.branches
-        )
+        return any(branch.ends or any(item.may_end for item in branch.items) for branch in self.branches)
 
     @property
     def ended(self) -> float:
-        """The share of its cases that are over after it."""
-        if self.kind != "choice":
+        """The share of its cases that are over after it; of a loop, after as many rounds as it may have."""
+        gone = [1.0 if branch.ends else min(1.0, sum(item.ended for item in branch.items)) for branch in self.branches]
+        if self.kind == "choice":
+            return sum(branch.share * over for branch, over in zip(self.branches, gone, strict=True))
+        if self.kind != "loop" or not any(gone):
             return 0.0
-        return sum(
-            branch.share * (1.0 if branch.ends else min(1.0, sum(item.ended for item in branch.items)))
-            for branch in self.branches
-        )
+        (here, between), again = gone, self.branches[1].share
+        on = (1 - here) * again * (1 - between)
+        return min(1.0, (here + (1 - here) * again * between) / (1 - on))
 
 
 def _all_end(items: Sequence[Item]) -> bool:
@@ -82,8 +84,10 @@ class _Containers:
     def _grow(self, container: Container) -> bool:
         kind, own, _ = container
         content, before = self.content[container], len(self.content[container])
+        decided = next((one.after for one in self.requirements.outcomes if kind == "branch" and one.name == own), "")
         for loop in self.requirements.loops:
-            around = kind != "branch" and loop.name == own
+            # A loop in which an outcome is decided is around all of the outcome.
+            around = (kind != "branch" and loop.name == own) or decided in (*loop.activities, *loop.redo)
             inside = set(loop.activities) <= content if kind == "body" else loop.after in content
             if inside and not around:
                 content |= {*loop.activities, *loop.redo}
@@ -162,10 +166,11 @@ class ItemTree:
                     branch.probability / total,
                     branch.ends or _all_end(inside[name]),
                     inside[name],
+                    name,
                 )
                 for name, branch in outcome.branches.items()
             )
-            return composed("choice", branches, self.number[outcome.after])
+            return replace(composed("choice", branches, self.number[outcome.after]), outcome=outcome.name)
         loop = self.requirements.loops[number]
         body, redo = (self.of((part, loop.name, "")) for part in ("body", "redo"))
         parts = (Branch(1.0, False, body), Branch(loop.again, False, redo))
@@ -189,6 +194,15 @@ class ItemTree:
                     f"the loop {loop.name!r} is partly in branch {way!r} of {outcome!r} and partly outside: "
                     "a loop is inside one branch, or around the whole outcome"
                 )
+            round_ = {*loop.activities, *loop.redo}
+            for one in self.requirements.outcomes:
+                own = {name for way in one.branches.values() for name in way.activities}
+                around = branch.get(one.after)
+                if one.after in round_ and own - round_ and around is not None and after[around[0]] in round_:
+                    yield (
+                        f"{one.name!r} is decided in branch {around[1]!r} of {around[0]!r}, inside the loop "
+                        f"{loop.name!r}, but {min(own - round_)!r} comes after the loop, whatever that branch was"
+                    )
 
     def _chained(self, items: list[Item]) -> Iterator[Item]:
         # Activities that follow each other directly are one item.

@@ -6,6 +6,7 @@ In the order data flows:
 
     durations         moments of a duration at a pool's speed, with a timeout
     staffing          who works: servers of pools, or people by name where it matters who does what
+    unfolding         choices of one outcome as a single choice, so that they decide alike
     encoding          a design and its requirements as flat arrays, which both compiled tiers read; see `array_format`
     analytic          first tier: queueing formulas, in microseconds, for the designs they cover; `network/` has them
     simulation        second tier: discrete-event simulation of any design, and what blocks mean; `engine/` runs it

@@ -9,7 +9,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 # Kinds of blocks, in column 0 of `Encoded.nodes`.
-ACTIVITY, SKIP, SEQUENCE, PARALLEL, CHOICE, LOOP, ORDER, CANCELLABLE, INSTANCES = range(9)
+ACTIVITY, SKIP, SEQUENCE, PARALLEL, CHOICE, LOOP, ORDER, CANCELLABLE, INSTANCES, CASE_END = range(10)
 # Columns of an activity's row. `number` is that of the activity in the requirements, `pool` that of its pool (−1: it
 # needs nobody). Times are in seconds: mean and scv are of one try with its timeout, nominal and std without.
 # `failed` is the probability that a try fails, by itself (`failure`) or by the timeout. `pause` comes before the first

@@ -2,7 +2,8 @@
 
 What depends on the requirements alone is computed once: a `Catalogue` keeps one row of numbers for each activity and
 each way it was ever handled. A design is then its tree in post-order (children before parents, the root last), with
-rows in place of activities. Encoding is the hot path of a search over designs, hence the caches.
+rows in place of activities; where choices of one outcome were unfolded, an activity has several nodes with one row.
+Encoding is the hot path of a search over designs, hence the caches.
 """
 
 # ruff: noqa: F405  (names in capitals are constants of array_format)
@@ -14,17 +15,32 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.blocks import PLAIN, Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
+from groupwise.workflows.blocks import (
+    PLAIN,
+    Activity,
+    Choice,
+    Finish,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    Skip,
+)
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.durations import moments
 from groupwise.workflows.evaluation.staffing import Roster, Worker, open_time, shifts_of
+from groupwise.workflows.evaluation.unfolding import unfolded
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.requirements import Requirements
+
+Bodies: TypeAlias = frozenset[frozenset[str]]
+NO_BODIES: Bodies = frozenset()
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,7 @@ class Catalogue:
         open_ = [float((s[:, 1] - s[:, 0]).sum()) / WEEK if len(s) else 1.0 for s in self.shifts]
         self.open_shares = np.array(open_)
         self.staffed_wages = self.wages * self.open_shares
-        self.limits = {frozenset(loop.activities): loop.most for loop in requirements.loops if loop.most is not None}
+        self.limits = {frozenset(loop.activities): loop.most for loop in requirements.loops}
         self.roster = Roster(requirements)
         self.only_fifo = True
         self.rows: Floats = np.zeros((64, len(ROW)))
@@ -237,11 +253,18 @@ class Catalogue:
                 raise blocks.DesignError(said + also, hint="Add servers, or give somebody the skills.")
         return found
 
-    def rounds(self, loop: Loop) -> tuple[int, float]:
-        """How often a loop may repeat, and the chance of repeating of a loop without limit that does so as often."""
+    def rounds(self, loop: Loop, whole: Bodies = NO_BODIES) -> tuple[int, float]:
+        """How often a loop may repeat, and the chance of repeating of a loop without limit that does so as often.
+
+        `whole` are the activities of the loops before they were unfolded, if they were.
+        """
         if not self.limits:
             return 0, loop.again
-        most = self.limits.get(frozenset(one.name for one in blocks.activities(loop.body)))
+        body = frozenset(one.name for one in blocks.activities(loop.body))
+        if body not in whole:
+            # An unfolded loop lacks what other results of an outcome would do: the smallest one around it is meant.
+            body = min((names for names in whole if body < names), key=len, default=body)
+        most = self.limits.get(body)
         if most is None:
             return 0, loop.again
         # 1 + again + again² + … + again^most rounds on average, where a loop without limit has 1 / (1 − again).
@@ -268,7 +291,14 @@ def encode(design: blocks.Design, requirements: Requirements) -> Encoded:
     nodes: list[int] = []
     links: list[int] = []
     weights: list[float] = []
-    _add(design.root, catalogue, nodes, links, weights)
+    try:
+        _add(design.root, catalogue, nodes, links, weights)
+    except _Folded:
+        # Found on the way: looking for outcomes first would cost every design as much as encoding it.
+        nodes, links, weights = [], [], []
+        loops = [one for one in blocks.walk(design.root) if isinstance(one, Loop)]
+        whole = frozenset(frozenset(one.name for one in blocks.activities(loop.body)) for loop in loops)
+        _add(unfolded(design.root), catalogue, nodes, links, weights, whole)
     tree = np.frombuffer(array("q", nodes), np.int64).reshape(-1, 4)
     servers = catalogue.servers(design.servers)
     workers = catalogue.roster.workers(servers) if catalogue.roster.by_name else ()
@@ -285,38 +315,58 @@ def encode(design: blocks.Design, requirements: Requirements) -> Encoded:
     )
 
 
-def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]) -> int:
+class _Folded(Exception):
+    """A choice of an outcome, which others may share."""
+
+
+def _add(
+    block: Any,
+    catalogue: Catalogue,
+    nodes: list[int],
+    links: list[int],
+    weights: list[float],
+    whole: Bodies = NO_BODIES,
+) -> int:
     """Append the block after everything inside it; returns its number."""
     kind = type(block)
-    if kind is Activity or kind is Skip:
-        return _add_parts((block,), catalogue, nodes, links, weights)[0]
+    if kind is Activity or kind is Skip or kind is Finish:
+        return _add_parts((block,), catalogue, nodes, links, weights, whole)[0]
     if kind is Sequence or kind is Parallel:
-        inside = _add_parts(block.parts, catalogue, nodes, links, weights)
+        inside = _add_parts(block.parts, catalogue, nodes, links, weights, whole)
         nodes += (SEQUENCE if kind is Sequence else PARALLEL, 0, len(links), len(inside))
         links += inside
         weights += (0.0,) * len(inside)
     elif kind is Choice:
-        inside = _add_parts(block.parts, catalogue, nodes, links, weights)
+        if block.outcome:
+            raise _Folded
+        inside = _add_parts(block.parts, catalogue, nodes, links, weights, whole)
         nodes += (CHOICE, 0, len(links), len(inside))
         links += inside
         weights += block.probabilities
     elif kind is PartialOrder:
-        _add_order(block, catalogue, nodes, links, weights)
+        _add_order(block, catalogue, nodes, links, weights, whole)
     elif kind is Instances:
-        links += (_add(block.body, catalogue, nodes, links, weights), block.least, block.most, block.enough)
+        links += (_add(block.body, catalogue, nodes, links, weights, whole), block.least, block.most, block.enough)
         nodes += (INSTANCES, len(links) - 3, len(links) - 4, 1)
         weights += (0.0, 0.0, 0.0, 0.0)
     else:
         loop = kind is Loop
-        links += _add_parts((block.body, block.redo if loop else block.handler), catalogue, nodes, links, weights)
-        most, alike = catalogue.rounds(block) if loop else (0, block.chance)
+        links += _add_parts(
+            (block.body, block.redo if loop else block.handler), catalogue, nodes, links, weights, whole
+        )
+        most, alike = catalogue.rounds(block, whole) if loop else (0, block.chance)
         nodes += (LOOP if loop else CANCELLABLE, most, len(links) - 2, 2)
         weights += (alike, block.again if loop else 0.0)
     return len(nodes) // 4 - 1
 
 
 def _add_parts(
-    parts: tuple[Any, ...], catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]
+    parts: tuple[Any, ...],
+    catalogue: Catalogue,
+    nodes: list[int],
+    links: list[int],
+    weights: list[float],
+    whole: Bodies,
 ) -> list[int]:
     """The same for each part; most are activities, which are added inline, because this is the hottest loop."""
     plain, inside = catalogue.plain, []
@@ -325,16 +375,21 @@ def _add_parts(
         if kind is Activity:
             row = plain.get(part.name) if part.handling is PLAIN else None
             nodes += (ACTIVITY, catalogue.row(part) if row is None else row, 0, 0)
-        elif kind is Skip:
-            nodes += (SKIP, 0, 0, 0)
+        elif kind is Skip or kind is Finish:
+            nodes += (SKIP if kind is Skip else CASE_END, 0, 0, 0)
         else:
-            _add(part, catalogue, nodes, links, weights)
+            _add(part, catalogue, nodes, links, weights, whole)
         inside.append(len(nodes) // 4 - 1)
     return inside
 
 
 def _add_order(
-    block: PartialOrder, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]
+    block: PartialOrder,
+    catalogue: Catalogue,
+    nodes: list[int],
+    links: list[int],
+    weights: list[float],
+    whole: Bodies,
 ) -> None:
     """The parts sorted so that every edge leads to a later one, then the number of edges and their ends."""
     parts, edges = block.parts, block.edges
@@ -342,7 +397,7 @@ def _add_order(
         order = in_order(len(parts), edges)
         place = {part: new for new, part in enumerate(order)}
         parts, edges = tuple(parts[part] for part in order), frozenset((place[a], place[b]) for a, b in edges)
-    inside = _add_parts(parts, catalogue, nodes, links, weights)
+    inside = _add_parts(parts, catalogue, nodes, links, weights, whole)
     nodes += (ORDER, len(links) + len(inside), len(links), len(inside))
     links += inside
     links.append(len(edges))

@@ -4,6 +4,7 @@ What a design means, beyond what its blocks say:
 
 - A knock-out, or a task that fails in its last try, ends the case. In a parallel block, an order or instances,
   whatever is in progress beside it or does not depend on it is still done; then the case is over.
+- An end ends the case well. Choices of one outcome are unfolded (`unfolding`), so they decide alike.
 - A body that is to be cancelled is cancelled at a time drawn uniformly between 0 and the time it would take at mean
   durations without waiting, or when it ends, if that is sooner. Then the handler begins, whatever the body did.
 - Instances: their number is drawn uniformly. Once enough ended well, the others are cancelled; if too few do, the case
@@ -222,12 +223,14 @@ class Memory:
         links, weights = encoded.links.tolist(), encoded.weights.tolist()
         nominal = plain_times(encoded.nodes, encoded.links, encoded.weights, encoded.rows).tolist()
         streams = _streams(encoded)
-        for index, (kind, detail, first, count) in enumerate(encoded.nodes.tolist()):
+        counters: dict[int, int] = {}  # by row: an activity that occurs several times has one series of draws
+        for number, (kind, detail, first, count) in enumerate(encoded.nodes.tolist()):
+            index = counters.setdefault(detail, number) if kind == ACTIVITY else number
             copies = links[detail : detail + 3] if kind == INSTANCES else [0, detail if kind == LOOP else 0, 0]
             more = links[detail : detail + 1 + 2 * links[detail]] if kind == ORDER else []
             inside = [found[child] for child in links[first : first + count]]
-            whole = [kind, rows[detail] if kind == ACTIVITY else 0, count, streams[index], index, *copies]
-            real = [nominal[index]] + [0.0] * (fields.CHILDREN - 1) + weights[first : first + count]
+            whole = [kind, rows[detail] if kind == ACTIVITY else 0, count, streams[number], index, *copies]
+            real = [nominal[number]] + [0.0] * (fields.CHILDREN - 1) + weights[first : first + count]
             found.append(self._lay(whole + inside + more, real if count else real[:1]))
         return found
 

@@ -10,8 +10,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.blocks import Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
+from groupwise.workflows.blocks import Activity, Choice, Finish, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.partial_orders import Edges
+from groupwise.workflows.places import NO_LIMITS, Limits, going_on
 from groupwise.workflows.scoring.graph_regions import TOP, Edge
 from groupwise.workflows.scoring.metrics import Metrics, measure
 
@@ -31,9 +32,9 @@ class Anatomy(NamedTuple):
     wide: int
 
 
-def anatomy(design: blocks.Design) -> Anatomy:
-    """Measure a design."""
-    walk = _Walk()
+def anatomy(design: blocks.Design, limits: Limits = NO_LIMITS) -> Anatomy:
+    """Measure a design; `limits` are those of its loops. An end is measured as an empty branch."""
+    walk = _Walk(limits)
     root = design.root
     _ADD[type(root)](walk, root, 0, 1.0, 1.0, True, False)
     return Anatomy(walk.metrics(), walk.runs, walk.blocks, walk.wide)
@@ -43,12 +44,15 @@ class _Walk:
     """The counts so far: blocks by kind, and sums over what would be drawn for them."""
 
     __slots__ = (
-        "blocks", "branches", "cancellables", "choices", "cuts", "cyclic", "deepest", "gates", "loops", "orders",
-        "parallels", "redos", "runs", "skips", "splits", "squares", "steps", "unstructured", "wide", "widest",
+        "blocks", "branches", "cancellables", "choices", "cuts", "cyclic", "deepest", "ended", "gates", "limits",
+        "loops", "orders", "parallels", "redos", "runs", "skips", "splits", "squares", "steps", "unstructured",
+        "wide", "widest",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self.blocks = self.branches = self.cancellables = self.choices = self.cuts = self.cyclic = self.deepest = 0
+        self.ended = 0
         self.gates = self.loops = self.parallels = self.redos = self.skips = self.splits = self.squares = 0
         self.steps = self.unstructured = self.wide = 0
         self.widest = 1
@@ -103,6 +107,11 @@ def _activity(walk: _Walk, block: Activity, depth: int, share: float, alive: flo
     return 1
 
 
+def _end(walk: _Walk, block: Finish, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    walk.ended += 1
+    return _skip(walk, Skip(), depth, share, alive, alone, looped)
+
+
 def _skip(walk: _Walk, block: Skip, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
     walk.skips += 1
     if alone:
@@ -123,7 +132,10 @@ def _sequence(walk: _Walk, block: Sequence, depth: int, share: float, alive: flo
         walk.wide += 1
     chain = 0
     for part in parts:
+        ended = walk.ended
         chain += _ADD[type(part)](walk, part, depth, share, alive, alone, looped)
+        if walk.ended > ended:
+            share *= going_on(part, walk.limits)
     return chain
 
 
@@ -167,7 +179,10 @@ def _loop(walk: _Walk, block: Loop, depth: int, share: float, alive: float, alon
     walk.blocks += 1
     if depth >= walk.deepest:
         walk.deepest = depth + 1
+    ended = walk.ended
     _ADD[type(block.body)](walk, block.body, depth + 1, share, alive, False, True)
+    if walk.ended > ended:
+        share *= going_on(block.body, walk.limits)
     if type(block.redo) is not Skip:
         walk.redos += 1
         _ADD[type(block.redo)](walk, block.redo, depth + 1, share * block.again, alive, False, True)
@@ -268,6 +283,7 @@ def _drawn(count: int, edges: Edges) -> tuple[list[Edge], int]:
 _ADD: dict[type, Adding] = {
     Activity: _activity,
     Skip: _skip,
+    Finish: _end,
     Instances: _instances,
     Sequence: _sequence,
     Parallel: _parallel,

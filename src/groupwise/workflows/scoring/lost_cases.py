@@ -12,6 +12,7 @@ from groupwise.workflows.blocks import (
     Cancellable,
     Choice,
     Design,
+    Finish,
     Instances,
     Loop,
     Parallel,
@@ -20,6 +21,7 @@ from groupwise.workflows.blocks import (
     activities,
 )
 from groupwise.workflows.evaluation.durations import moments
+from groupwise.workflows.evaluation.unfolding import unfolded
 from groupwise.workflows.requirements import Requirements
 
 # By which a measured share of completed cases may miss the exact one.
@@ -42,8 +44,9 @@ class LostCases:
         of something else.
         """
         lossy = {one.name: 1 - self.lost(one) for one in activities(design.root) if self.lost(one)}
-        possible = passing(design.root, lambda one: 1 - self.knock_out[one.name])
-        kept = passing(design.root, lambda one: (1 - self.knock_out[one.name]) * lossy.get(one.name, 1.0))
+        root = unfolded(design.root)
+        possible = sum(passing(root, lambda one: 1 - self.knock_out[one.name]))
+        kept = sum(passing(root, lambda one: (1 - self.knock_out[one.name]) * lossy.get(one.name, 1.0)))
         return (kept if completed >= kept - NOISE else completed) / possible
 
     def lost(self, activity: Activity) -> float:
@@ -60,22 +63,32 @@ class LostCases:
         return moments(wanted.duration, self.requirements.pools[first].speed if first else 1.0, timeout)[2]
 
 
-def passing(block: Block, one: Callable[[Activity], float]) -> float:
-    """The share of cases that come through a block, given that of every activity."""
+def passing(block: Block, one: Callable[[Activity], float]) -> tuple[float, float]:
+    """The share of cases that come through a block, given that of every activity, and the share that end in it."""
     match block:
         case Activity():
-            return one(block)
-        case Sequence(parts) | Parallel(parts) | PartialOrder(parts):
-            return math.prod(passing(part, one) for part in parts)
+            return one(block), 0.0
+        case Finish():
+            return 0.0, 1.0
+        case Sequence(parts):
+            through, ended = 1.0, 0.0
+            for part in parts:
+                on, over = passing(part, one)
+                through, ended = through * on, ended + through * over
+            return through, ended
+        case Parallel(parts) | PartialOrder(parts):
+            return math.prod(passing(part, one)[0] for part in parts), 0.0
         case Choice(parts, shares):
-            return sum(share * passing(part, one) for part, share in zip(parts, shares, strict=True))
+            ways = [passing(part, one) for part in parts]
+            return tuple(sum(share * way[n] for share, way in zip(shares, ways, strict=True)) for n in (0, 1))  # type: ignore[return-value]
         case Loop(body, again, redo):
             # Any number of rounds: the body, then with probability `again` the work between and another round.
-            through = passing(body, one)
-            return through * (1 - again) / (1 - again * through * passing(redo, one))
+            (through, over), (between, broken) = passing(body, one), passing(redo, one)
+            rounds = 1 / (1 - again * through * between)
+            return through * (1 - again) * rounds, (over + through * again * broken) * rounds
         case Cancellable(body, chance, handler):
-            return (1 - chance) * passing(body, one) + chance * passing(handler, one)
+            return (1 - chance) * passing(body, one)[0] + chance * passing(handler, one)[0], 0.0
         case Instances(body, least):
-            return passing(body, one) ** least
+            return passing(body, one)[0] ** least, 0.0
         case _:
-            return 1.0
+            return 1.0, 0.0

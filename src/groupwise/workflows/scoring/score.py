@@ -144,7 +144,7 @@ class DesignScorer:
 
     def __call__(self, design: Design, performance: Performance | None = None) -> DesignScore:
         """The score of a design; its performance is evaluated unless given."""
-        found = anatomy(design)
+        found = anatomy(design, self.rules.limits)
         broken = self.rules.broken(design, found.runs)
         if not broken:
             performance = self._patient(design, performance or evaluate(design, self.requirements))

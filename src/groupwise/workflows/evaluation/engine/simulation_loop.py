@@ -42,6 +42,8 @@ def begin(m: Ints, x: Floats, frame: int) -> None:
             enqueue(m, x, frame)
     elif kind == SKIP:
         put(m, DONE, frame)
+    elif kind == CASE_END:
+        end_case(m, x, frame)
     elif kind == PARALLEL:
         begin_all(m, frame, count, False)
     elif kind == ORDER:
@@ -63,6 +65,16 @@ def begin(m: Ints, x: Floats, frame: int) -> None:
             m[frame + MARK] = 1
             expect(m, x, now + chance(m, frame, 1) * x[m[first] + NOMINAL_TIME], BREAK, frame)
         put(m, BEGIN, new_frame(m, m[first], frame, case, 0))
+
+
+@inner
+def end_case(m: Ints, x: Floats, frame: int) -> None:
+    """The case is over, and ended well, however deep the block lies."""
+    while m[frame + PARENT] >= 0:
+        frame = m[frame + PARENT]
+    while m[frame + CHILD] >= 0:
+        break_off(m, x, m[frame + CHILD])
+    put(m, DONE, frame)
 
 
 @inner

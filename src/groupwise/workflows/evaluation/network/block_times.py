@@ -47,7 +47,22 @@ def spread_out(nodes: Ints, links: Ints, weights: Floats, b: Floats) -> None:
             elif kind == INSTANCES:
                 b[part + VISITS] = visits * (links[detail] + links[detail + 1]) / 2
         if kind == LOOP:
-            go_round(b, block, links[first] * FIELDS, links[first + 1] * FIELDS, weights[first])
+            body, redo = links[first] * FIELDS, links[first + 1] * FIELDS
+            go_round(b, block, body, redo, another(b, body, redo, weights[first + 1], detail))
+
+
+@inner
+def another(b: Floats, body: int, redo: int, again: float, most: int) -> float:
+    """The chance of another round of a loop without a limit that has as many rounds on average.
+
+    With `back` the probability to come back, a loop of at most `most` repetitions has S = 1 + back + … + back^most
+    rounds, and one without a limit 1 / (1 − back). Visits, mean time and the probability to pass are then the same.
+    """
+    through = b[body + GOES_ON] * b[redo + GOES_ON]
+    back = again * through
+    if most == 0 or back == 0:
+        return again
+    return float((1 - (1 - back) / (1 - back ** (most + 1))) / through)
 
 
 @inner
@@ -299,16 +314,18 @@ def put_together(  # noqa: C901  (one branch per kind of block)
                 for field in (MEAN, SECOND, GOES_ON, MEAN_ON):
                     b[block + field] += weights[place] * b[part + field]
         elif kind == LOOP:
-            repeat(b, block, links[first] * FIELDS, links[first + 1] * FIELDS, weights[first])
+            body, redo = links[first] * FIELDS, links[first + 1] * FIELDS
+            repeat(b, block, body, redo, another(b, body, redo, weights[first + 1], detail))
         elif kind == ORDER:
             order(table, b, number, links[first : first + count], links[detail:])
         elif kind == CANCELLABLE:
-            body = links[first]
-            cancellable(table, b, block, body * FIELDS, links[first + 1] * FIELDS, weights[first], nominal[body])
+            inside = links[first]
+            cancellable(table, b, block, inside * FIELDS, links[first + 1] * FIELDS, weights[first], nominal[inside])
         elif kind == INSTANCES:
             copies(table, b, block, links[first] * FIELDS, links[detail], links[detail + 1], links[detail + 2])
         else:
-            b[block + MEAN], b[block + SECOND], b[block + GOES_ON], b[block + MEAN_ON] = 0.0, 0.0, 1.0, 0.0
+            b[block + MEAN], b[block + SECOND], b[block + MEAN_ON] = 0.0, 0.0, 0.0
+            b[block + GOES_ON] = 0.0 if kind == CASE_END else 1.0
 
 
 @inner

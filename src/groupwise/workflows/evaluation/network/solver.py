@@ -350,6 +350,8 @@ def results(nodes: Ints, r: Floats, rate: float, b: Floats) -> Floats:
     root = (len(nodes) - 1) * FIELDS
     found[CYCLE], found[COMPLETED] = b[root + MEAN], b[root + GOES_ON]
     for number in range(len(nodes)):
+        if nodes[number, 0] == CASE_END:
+            found[COMPLETED] += b[number * FIELDS + VISITS]
         if nodes[number, 0] == ACTIVITY:
             row, block = nodes[number, 1] * COLUMNS, number * FIELDS
             often = b[block + VISITS] * b[block + TRIES] * b[block + KEPT]

@@ -12,7 +12,7 @@ from dataclasses import replace
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import Document
-from groupwise.workflows.endings import MARK, mark, role_of
+from groupwise.workflows.endings import ANSWER, MARK, mark, role_of
 from groupwise.workflows.files.annotations import document_parts, from_text, handling_of, seconds_of
 from groupwise.workflows.files.bpmn.diagram import drawings, is_our_layout, rest_of_diagrams
 from groupwise.workflows.files.bpmn.sketch import Region, Sketch
@@ -221,6 +221,9 @@ class Scope:
         flow = Flow(ends[0], ends[1], share, text, default, said)
         if values.get("exit") == "true":
             flow = replace(flow, extras=(mark("exit"),))
+        if ANSWER in values:
+            own = Element(f"{{{bpmn.OWN}}}{ANSWER}", (("of", values[ANSWER]),))
+            flow = replace(flow, extras=(*flow.extras, own))
         bare = bpmn.without_annotations(part)
         children = tuple(e for e in bare.parts if e.name != "conditionExpression")
         spelled = () if condition is None or not text else tuple(p for p in condition.attributes if p[0] != bpmn.TYPE)

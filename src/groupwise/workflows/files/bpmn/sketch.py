@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
-from groupwise.workflows.endings import MARK, mark_of, role_of
+from groupwise.workflows.endings import MARK, asked_for, mark_of, role_of
 from groupwise.workflows.graph import Flow, Node, Rule
 from groupwise.xml_reader import Element
 
@@ -77,7 +77,8 @@ class Sketch:
         places = self._by_source()
         for gate, rule in self.gates.items():
             ways = [self.flows[place] for place in places[gate]]
-            usual = bpmn.generated_routes(gate, rule, [flow.target for flow in ways])
+            asks = asked_for(self.nodes[gate], ways)
+            usual = bpmn.generated_routes(gate, rule, [flow.target for flow in ways], asks)
             if len(ways) > 1 and [bpmn.BpmnRoute(flow.condition, flow.default) for flow in ways] == usual:
                 for place in places[gate]:
                     self.flows[place] = replace(self.flows[place], condition="", default=False)

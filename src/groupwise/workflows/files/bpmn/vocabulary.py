@@ -120,6 +120,11 @@ def formal(name: str, text: str) -> Element:
     return Element(f"{{{BPMN}}}{name}", ((TYPE, "bpmn:tFormalExpression"),), text)
 
 
+def quoted(text: str) -> str:
+    """A text that can stand between single quotes."""
+    return text.replace("'", "’")
+
+
 @dataclass(frozen=True, slots=True)
 class BpmnRoute:
     condition: str = ""
@@ -130,10 +135,19 @@ def variable_name(text: str) -> str:
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
-def generated_routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[BpmnRoute]:
-    """Conditions for a gateway without any: its variable names the target to go to; the last flow is the default."""
+def generated_routes(
+    gateway: str, rule: Rule, targets: Sequence[str], asks: tuple[str, list[tuple[str, ...]]] | None = None
+) -> list[BpmnRoute]:
+    """Conditions for a gateway without any: its variable names the target to go to; the last flow is the default.
+
+    Gateways that ask for the same outcome have one variable, which names the result.
+    """
     if rule == "and" or len(targets) < 2:
         return [BpmnRoute() for _ in targets]
+    if asks is not None:
+        about = variable_name(asks[0])
+        named = [" or ".join(f"{about} == '{quoted(answer)}'" for answer in some) for some in asks[1]]
+        return [*(BpmnRoute(question) for question in named[:-1]), BpmnRoute(default=True)]
     name = variable_name(f"{gateway}_goes_to")
     # An xor gateway compares, an or gateway looks into a list; engines evaluate both.
     asked = [f"{name} == '{t}'" if rule == "xor" else f"'{t}' in {name}" for t in targets]

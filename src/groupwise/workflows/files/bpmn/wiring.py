@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
-from groupwise.workflows.endings import role_of
+from groupwise.workflows.endings import asked_for, role_of
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
@@ -210,7 +210,8 @@ class Wiring:
         if len(ways) < 2 or waits or any(route != bpmn.BpmnRoute() for route in given):
             return given
         rule: Rule = node.split if node.kind == "task" else "xor"
-        return bpmn.generated_routes(self.exit[name], rule, [self.entry[flow.target] for flow in ways])
+        targets = [self.entry[flow.target] for flow in ways]
+        return bpmn.generated_routes(self.exit[name], rule, targets, asked_for(node, ways))
 
     def default_flow(self, name: str) -> str:
         ways = self.ways[name]

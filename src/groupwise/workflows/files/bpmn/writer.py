@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.workflows.document import Document, calling_order
-from groupwise.workflows.endings import role_of
+from groupwise.workflows.endings import ANSWER, role_of
 from groupwise.workflows.files.annotations import document_values, to_text
 from groupwise.workflows.files.bpmn.arrangement import Arrangement, arranged
 from groupwise.workflows.files.bpmn.diagram import EVENT, GATE, DiagramSheet, box_of, marked_as_ours
@@ -138,6 +138,8 @@ class Process:
         values: dict[str, float | str] = {} if flow.probability is None else {"probability": flow.probability}
         values |= {"named": flow.name} if flow.name != self.names[flow.id] else {}
         values |= {"exit": "true"} if role_of(flow) else {}
+        answer = first(flow.extras, ANSWER, bpmn.OWN)
+        values |= {ANSWER: answer.get("of")} if answer is not None else {}
         if values:
             notes.append(bpmn.annotation("flow", values))
         children = [e for e in carried.children if e.name not in ("extensionElements", "conditionExpression")]

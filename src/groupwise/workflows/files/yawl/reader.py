@@ -11,7 +11,7 @@ from typing import Any
 import groupwise.workflows.files.yawl.vocabulary as yawl
 from groupwise.workflows.blocks import PLAIN, Handling
 from groupwise.workflows.document import Document
-from groupwise.workflows.endings import MARK, mark
+from groupwise.workflows.endings import ANSWER, MARK, asked_for, mark
 from groupwise.workflows.files.annotations import checked, document_parts, from_text, handling_of
 from groupwise.workflows.files.xml_tree import inherit, located, parse, place, refuse, xml_name
 from groupwise.workflows.files.yawl.layout import attach_layout
@@ -274,6 +274,18 @@ class YawlNet:
             found.append(flow)
         return tuple(found)
 
+    def _asks(self, name: str, targets: list[str]) -> tuple[str, list[tuple[str, ...]]] | None:
+        """The outcome that a task asks for, and the answers that lead to each target."""
+        ending, results = self.known.get("endings", {}).get(name, {}), self.known.get("results", {})
+        ways = [Flow(name, target) for target in targets]
+        marks = [results.get(way.id) for way in ways]
+        node = Node(name, extras=(Element(f"{{{OWN}}}{MARK}", tuple((k, str(v)) for k, v in ending.items())),))
+        flows = [
+            replace(way, extras=(Element(f"{{{OWN}}}{ANSWER}", (("of", str(said)),)),)) if said else way
+            for way, said in zip(ways, marks, strict=True)
+        ]
+        return asked_for(node, flows)
+
     def _flows(self, name: str, part: Element) -> tuple[list[Flow], Element | None]:
         """The flows out of an element, and the variable that decides between them if we added it."""
         ways = part.all("flowsInto")
@@ -281,7 +293,8 @@ class YawlNet:
             raise refuse(ways[0], f"a flow leaves the output condition {name!r}, which is not allowed")
         targets = [self._exists(way.find("nextElementRef"), part, "flows into") for way in ways]
         rule = self._rule(part, "split") if part.name == "task" else "and"
-        variable, usual = yawl.generated_routes(self.id, name, rule, targets)
+        asks = self._asks(name, targets)
+        variable, usual = yawl.generated_routes(self.id, name, rule, targets, asks)
         # If the writer would make exactly these predicates, they are not kept.
         ours = variable in self.own.children and usual == [_route(way) for way in ways]
         shares = self.known.get("probabilities", {})
@@ -296,7 +309,9 @@ class YawlNet:
                 ordering = (yawl.el("predicate", ordering=route.ordering),) if route.ordering else ()
                 flow = replace(flow, condition=route.predicate, default=route.default, extras=ordering)
             said = [e for e in way.all("documentation")[:1] if e.text != self.known.get("answers", {}).get(way_name)]
-            marks = (mark("exit"),) if self.known.get("exits", {}).get(way_name) else ()
+            marks: tuple[Element, ...] = (mark("exit"),) if self.known.get("exits", {}).get(way_name) else ()
+            said_of = self.known.get("results", {}).get(way_name)
+            marks += (Element(f"{{{OWN}}}{ANSWER}", (("of", str(said_of)),)),) if said_of else ()
             flows.append(replace(flow, extras=(*flow.extras, *said, *marks)))
         return flows, variable if ours else None
 

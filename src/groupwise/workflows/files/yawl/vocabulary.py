@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from groupwise.workflows.files.annotations import duration_of, seconds_of
+from groupwise.workflows.files.xml_tree import xml_name
 from groupwise.workflows.graph import ONCE, Kind, Node, Rule, TaskCopies
 from groupwise.xml_reader import Element, first
 
@@ -147,6 +148,11 @@ def written_timer(node: Node) -> Element | None:
     return el("timer", el("trigger", text=trigger), el("duration", text=duration_of(timeout)))
 
 
+def quoted(text: str) -> str:
+    """A text that can stand between single quotes."""
+    return text.replace("'", "’")
+
+
 @dataclass(frozen=True, slots=True)
 class YawlRoute:
     """How a flow is chosen: its predicate, the order in which that is evaluated, and whether it is the default."""
@@ -156,13 +162,26 @@ class YawlRoute:
     default: bool = False
 
 
-def generated_routes(net: str, task: str, rule: Rule, targets: Sequence[str]) -> tuple[Element | None, list[YawlRoute]]:
-    """A variable that names the next element, and a predicate on it for every flow; the last flow is the default."""
+def generated_routes(
+    net: str,
+    task: str,
+    rule: Rule,
+    targets: Sequence[str],
+    asks: tuple[str, list[tuple[str, ...]]] | None = None,
+) -> tuple[Element | None, list[YawlRoute]]:
+    """A variable that names the next element, and a predicate on it for every flow; the last flow is the default.
+
+    Tasks that ask for the same outcome have one variable, which names the result.
+    """
     if rule == "and" or len(targets) < 2:
         return None, [YawlRoute() for _ in targets]
-    name = f"{task}_goes_to"
+    name = f"{task}_goes_to" if asks is None else xml_name(asks[0])
     # An XPath to the text of the variable in the data of the net.
     path = f"/{net}/{name}/text()"
+    if asks is not None:
+        named = [" or ".join(f"{path} = '{quoted(answer)}'" for answer in some) for some in asks[1]]
+        routes = [YawlRoute(question, str(place)) for place, question in enumerate(named[:-1])]
+        return variable("localVariable", name, ""), [*routes, YawlRoute(default=True)]
     asked = [f"{path} = '{t}'" if rule == "xor" else f"contains({path}, '{t}')" for t in targets]
     found = [YawlRoute(question, str(place)) for place, question in enumerate(asked[:-1])]
     return variable("localVariable", name, targets[-1]), [*found, YawlRoute(default=True)]

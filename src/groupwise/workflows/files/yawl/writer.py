@@ -5,12 +5,12 @@ from typing import Any
 
 import groupwise.workflows.files.yawl.vocabulary as yawl
 from groupwise.workflows.document import Document
-from groupwise.workflows.endings import mark_of, role_of
+from groupwise.workflows.endings import ANSWER, asked_for, mark_of, role_of
 from groupwise.workflows.files.annotations import document_values, handling_values, to_text
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name, serialise, xml_name, xml_names
 from groupwise.workflows.files.yawl.layout import layout_of
-from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.graph import OWN, Flow, Graph, Node
 from groupwise.workflows.pictures.scene import pool_of
 from groupwise.workflows.titles import titled
 from groupwise.xml_reader import Element, first, named
@@ -158,7 +158,10 @@ class _Net:
     def _endings(self) -> dict[str, Any]:
         """The nodes and flows by which cases end early."""
         nodes = {self.ids[node.id]: dict(found.attributes) for node in self.graph.nodes if (found := mark_of(node))}
-        return {"endings": nodes, "exits": {self._way(flow): True for flow in self.graph.flows if role_of(flow)}}
+        exits = {self._way(flow): True for flow in self.graph.flows if role_of(flow)}
+        marks = {self._way(flow): first(flow.extras, ANSWER, OWN) for flow in self.graph.flows}
+        results = {way: found.get("of") for way, found in marks.items() if found is not None}
+        return {"endings": nodes, "exits": exits, "results": results}
 
     def _element(self, node: Node) -> Element:
         name = self.shown.by_id[node.id].name
@@ -179,8 +182,9 @@ class _Net:
         chosen = [yawl.YawlRoute(f.condition, _ordering(f) if f.condition else "", f.default) for f in flows]
         # A split without predicates gets some, so that an engine can run the net.
         if node.kind == "task" and all(route == yawl.YawlRoute() for route in chosen):
-            decides, chosen = yawl.generated_routes(self.id, self.ids[node.id], node.split, targets)
-            self.variables += [] if decides is None else [decides]
+            asks = asked_for(node, flows)
+            decides, chosen = yawl.generated_routes(self.id, self.ids[node.id], node.split, targets, asks)
+            self.variables += [] if decides is None or decides in self.variables else [decides]
         ways = []
         for flow, target, route in zip(flows, targets, chosen, strict=True):
             ordering = {"ordering": route.ordering} if route.ordering else {}
