@@ -180,6 +180,13 @@ def test_volumes_are_exact_up_to_the_largest_grid(most, exactly, monkeypatch):
     assert found == pytest.approx(expected, abs=0.005)
 
 
+def test_the_cells_of_a_huge_grid_are_counted_without_overflow():
+    """16 points in 16 dimensions: 16¹⁶ = 2⁶⁴ cells, which is 0 in integers of 64 bits."""
+    points = np.random.default_rng(2).permuted(np.tile(np.arange(1, 17) / 16, (16, 1)), axis=1).T
+    assert all(len(np.unique(column)) == 16 for column in points.T)
+    assert exclusive_volumes(points).tolist() == objectives._by_counting(points).tolist()
+
+
 @pytest.mark.parametrize("dimensions", [1, 2, 5])
 def test_counted_volumes_are_near_in_any_number_of_dimensions_and_units(dimensions):
     points = np.random.default_rng(dimensions).uniform(0.3, 1.1, (4, dimensions)) * np.arange(1, dimensions + 1)

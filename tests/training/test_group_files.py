@@ -147,6 +147,8 @@ def test_the_rewards_of_a_file_are_those_of_its_step(tmp_path: Path) -> None:
     assert rewards_of(path) == pytest.approx(
         {"reward/mean": 4.0, "reward/std": 6**0.5, "reward/min": 1.0, "reward/max": 7.0}
     )
+    write_groups(path, 1, [replace(RECORD, total=total) for total in (0.0, 0.0, 1.0)])
+    assert rewards_of(path)["reward/mean"] == pytest.approx(1 / 3), "a reward of 0 counts"
     write_groups(path, 1, [replace(RECORD, total=None)])
     assert rewards_of(path) == {}
     path.write_bytes(b"x")

@@ -92,6 +92,17 @@ def test_two_tokenizers_do_not_share_what_they_know() -> None:
     assert not is_special(Other(), letter)
 
 
+def test_a_tokenizer_that_keeps_the_space_of_a_word_does_not_get_a_second_one() -> None:
+    class Keeping:
+        def decode(self, ids: Any, **_: Any) -> str:
+            return " cat" if ids[0] == 1 else "cat"
+
+        def convert_ids_to_tokens(self, token: int) -> str:
+            return "▁cat"
+
+    assert token_texts(Keeping(), [1, 2]) == (" cat", " cat")
+
+
 def test_every_attempt_has_a_seed_of_its_own() -> None:
     seeds = [sampling_seed(s, t, m) for s in range(4) for t in range(8) for m in range(8)]
     assert Counter(seeds).most_common(1)[0][1] == 1

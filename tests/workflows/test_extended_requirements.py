@@ -66,6 +66,12 @@ def test_requirements_of_process_owners_are_read_and_can_be_met(case: truth.Trut
     assert parse_requirements(requirements.model_dump(mode="json", exclude_defaults=True)) == requirements
 
 
+def test_the_activity_that_decides_about_another_round_may_stand_anywhere_in_its_list() -> None:
+    for names in (["check", "repair"], ["repair", "check"]):
+        loop = {"name": "rework", "activities": names, "after": "check", "again": 0.2}
+        assert said(asked("repair check", loops=[loop])) == []
+
+
 def test_yes_and_no_are_names_of_branches(tmp_path: Path) -> None:
     text = "{yes: {probability: 0.5, activities: [b]}, no: {probability: 0.5}}"
     (tmp_path / "r.yaml").write_text(

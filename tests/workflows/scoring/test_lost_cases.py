@@ -113,7 +113,7 @@ A, B = Activity("a"), Activity("b")
     ],
 )
 def test_cases_come_through_a_block_as_its_kind_says(block: Any, share: float) -> None:
-    assert passing(block, lambda one: {"a": 0.8, "b": 0.5}[one.name]) == pytest.approx(share)
+    assert passing(block, lambda one: {"a": 0.8, "b": 0.5}[one.name]) == pytest.approx((share, 0.0))
 
 
 def test_a_try_is_lost_by_its_error_or_by_its_timeout_and_a_retry_tries_both_again() -> None:
