@@ -339,3 +339,54 @@ def test_only_waiting_jobs_of_the_same_owner_count_against_its_share(jobs: Jobs)
         named(few, run, OPERATOR)
     with pytest.raises(QueueFull, match="6 jobs are waiting, and the limit is 6"):
         named(few, "h", OPERATOR)
+
+
+def test_a_repeated_request_is_answered_even_if_there_is_no_room_for_a_new_one(jobs: Jobs) -> None:
+    few = Jobs(jobs.tables, "/runs", most=2, most_per_key=1)
+    first, _ = few.add("a", "control", {"x": 1}, ANN, "key")
+    with pytest.raises(OverQuota):
+        few.add("b", "control", {"x": 1}, ANN, "other")
+    assert few.add("b", "control", {"x": 1}, ANN, "key") == (first, False)
+    named(few, "c", BOB)
+    with pytest.raises(QueueFull):
+        named(few, "d", OPERATOR)
+    assert few.add("b", "control", {"x": 1}, ANN, "key") == (first, False)
+    over = few.cancel(first.id)
+    assert few.add("b", "control", {"x": 1}, ANN, "key") == (over, False)
+    with pytest.raises(RunTaken, match="a run named 'c' already exists"):  # of another, and with a key of its own
+        few.add("c", "control", {"x": 1}, ANN, "new")
+
+
+def test_each_change_of_a_job_is_dated_and_a_beat_is_none(jobs: Jobs) -> None:
+    job = named(jobs, "a")
+    dates = [job.updated]
+
+    def changed(now: Job) -> bool:
+        dates.append(now.updated)
+        assert now.created == job.created
+        return dates[-1] > dates[-2]
+
+    (claimed,) = jobs.claim("me", 1, LEASE)
+    assert changed(claimed)
+    (renewed,) = jobs.beat("me", LEASE)
+    assert not changed(renewed)
+    assert changed(jobs.cancel(job.id))
+    assert jobs.settle(jobs.get(job.id), "cancelled")
+    assert changed(jobs.get(job.id))
+    assert changed(jobs.resume(job.id, 1))
+    assert changed(jobs.cancel(job.id))
+
+
+def test_a_job_whose_lease_ran_out_is_claimed_as_it_stands(jobs: Jobs) -> None:
+    late, mine, new = (named(jobs, run) for run in "abc")
+    (job,) = jobs.claim("gone", 1, -1.0)
+    assert job.id == late.id
+    jobs.started(job, 4)
+    jobs.cancel(late.id)
+    (other,) = jobs.claim("me", 1, LEASE)
+    assert other.id == late.id, "it has waited for longest"
+    assert (other.owner, other.wanted, other.starts, other.mark) == ("me", "cancel", 1, 4)
+    assert [one.id for one in jobs.claim("me", 1, LEASE)] == [mine.id]
+    assert [one.id for one in jobs.claim("another", 5, LEASE)] == [new.id], "what is over or held is not free"
+    assert jobs.settle(other, "cancelled")
+    assert jobs.claim("another", 5, LEASE) == []
