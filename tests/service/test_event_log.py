@@ -424,3 +424,50 @@ def test_two_rewinds_at_once_lead_back_to_the_earlier_event(path: Path) -> None:
 
     back = [{"type": "rewind", "from": 4}, {"type": "rewind", "from": 2}]
     assert follow(path, work) == [[*back, 2, 3, 4, 5], [back[1], 2, 3, 4, 5]]
+
+
+def test_a_client_that_was_up_to_date_once_does_not_catch_up_page_by_page(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "PAGE", 2)
+    monkeypatch.setattr(event_stream, "LAG", 4)
+    writer = EventLog(path)
+    add(writer, 1)
+
+    async def work(follower: Follower) -> list[Any]:
+        place, found = StreamPosition(follower, 0, 0), []
+        for more in (3, 5):
+            found.append(await told(place))
+            assert place.live
+            add(writer, more)
+            await follower._look()
+        return [*found, await told(place)]
+
+    assert follow(path, work) == [[0], [1, 2], [{"type": "dropped", "from": 3, "to": 6}, 7, 8]]
+
+
+def test_a_log_that_has_not_begun_has_no_news_until_it_does(path: Path) -> None:
+    async def work(follower: Follower) -> list[Any]:
+        place = StreamPosition(follower, 0, 0)
+        assert (follower.count, place.has_news, await told(place), place.live) == (0, False, [], True)
+        add(EventLog(path), 2)
+        await follower._look()
+        assert place.has_news
+        return await told(place)
+
+    assert follow(path, work) == [0, 1]
+
+
+def test_the_tasks_of_all_followers_end_when_the_service_does(path: Path) -> None:
+    add(EventLog(path), 1)
+
+    async def work() -> None:
+        followers = Followers(lambda _: RunLog(path))
+        tasks = [(await followers.join(run, 0, None, asyncio.Event()))[0].follower._task for run in "ab"]
+        left, _ = await followers.join("c", 0, None, changed := asyncio.Event())
+        await followers.leave(left, changed)
+        followers.close()
+        ended = await asyncio.gather(*(task for task in (*tasks, left.follower._task) if task), return_exceptions=True)
+        assert [type(one) for one in ended] == [asyncio.CancelledError] * 3
+
+    asyncio.run(work())
