@@ -627,7 +627,7 @@ def test_of_what_is_printed_beyond_the_limit_nothing_is_kept(puppet: Puppet) -> 
     os.write(puppet.out, b"y" * 20)
     puppet.says("value", {})
     assert ended(puppet.answer) == ("memory", "it exceeded its output limit"), "both streams count"
-    os.write(puppet.out, b"more")
+    os.write(puppet.out, b"z" * 50)
     assert puppet.close() == b"x" * 60 + b"y" * 10
     assert puppet.ending == ("memory", "it exceeded its output limit")
 

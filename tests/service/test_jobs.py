@@ -23,7 +23,7 @@ from groupwise.service.jobs import (
     RunTaken,
 )
 from groupwise.service.keys import LOCAL, OPERATOR, Keys, Unauthorised, Who
-from groupwise.service.tables import JOBS, KEYS, DatabaseDown, Tables
+from groupwise.service.tables import JOBS, KEYS, DatabaseDown, Tables, _open
 
 LEASE = 100.0
 
@@ -390,3 +390,18 @@ def test_a_job_whose_lease_ran_out_is_claimed_as_it_stands(jobs: Jobs) -> None:
     assert [one.id for one in jobs.claim("another", 5, LEASE)] == [new.id], "what is over or held is not free"
     assert jobs.settle(other, "cancelled")
     assert jobs.claim("another", 5, LEASE) == []
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "postgresql+psycopg", "postgresql+psycopg2", "postgresql+asyncpg"])
+def test_postgresql_is_reached_through_the_driver_that_is_installed(kind: str) -> None:
+    engine = _open(f"{kind}://ann:secret@box:5433/name")
+    assert (engine.dialect.name, engine.dialect.driver) == ("postgresql", "psycopg")
+    assert (engine.url.host, engine.url.port, engine.url.username, engine.url.database) == ("box", 5433, "ann", "name")
+
+
+@pytest.mark.parametrize("url", ["mysql://root:secret@localhost/x", "nonsense", "", "odd+driver://x"])
+def test_another_database_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError, match="is not a supported database") as refused:
+        _open(url)
+    assert refused.value.field == "database"
+    assert "secret" not in refused.value.message + refused.value.hint

@@ -215,3 +215,13 @@ def test_events_without_a_reward_are_thinned_all_the_same(tmp_path: Path) -> Non
     numbers = [json.loads(line)["seq"] for line in lines]
     assert (numbers[0], numbers[-1]) == (3, 8)
     assert len(numbers) <= 4
+
+
+def test_a_run_whose_files_cannot_be_read_is_damaged(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "r" / "lock").symlink_to("lock")  # which leads to itself
+    status = {"state": "running", "step": 5, "total": 9, "attempt": 2, "updated": 1.0, "metrics": {"a": 1.0}}
+    (tmp_path / "r" / "status.json").write_text(json.dumps(status))
+    found = runs.info("r")
+    assert (found.id, found.path, found.state, found.metrics) == ("r", tmp_path / "r", "damaged", {})
+    assert (found.step, found.total, found.attempt) == (0, 0, 0)
+    assert found.updated == (tmp_path / "r").stat().st_mtime

@@ -480,3 +480,20 @@ def test_trouble_with_the_disk_is_told_until_it_is_over(
     assert "Is a directory" in told[0]
     assert told[1:] == [None]
     supervisor.close()
+
+
+@pytest.mark.parametrize(("state", "wanted", "end"), [
+    ("finished", "run", "finished"), ("failed", "run", "failed"), ("interrupted", "cancel", "cancelled"),
+])  # fmt: skip
+def test_nothing_is_remembered_of_a_job_that_is_over(
+    world: World, python: Path, clock: list[float], state: str, wanted: str, end: str
+) -> None:
+    python.write_text("#!/bin/sh\nexit 0\n")
+    job = world.job(wanted=wanted)
+    world.supervisor._begin(job)
+    world.supervisor._children[job.id].wait(600)
+    world.supervisor._asked[job.id] = world.supervisor._measured[job.id] = clock[0]
+    world.run(state)
+    world.supervisor._look_after(job)
+    assert world.jobs.get(job.id).state == end
+    assert not any(remembered(world.supervisor))

@@ -341,18 +341,20 @@ def test_the_time_and_the_wages_of_people_are_added_up_by_pool() -> None:
 
 
 @pytest.mark.parametrize(("rules", "able"), [
-    ({}, {"a": "ABC", "b": "AB", "c": "B", "d": "ABC"}),
-    ({"same_person": [["a", "b"]]}, {"a": "AB", "b": "AB", "c": "B", "d": "ABC"}),
+    ({}, {"a": "ABC", "b": "AB", "c": "B", "d": "ABC", "e": "B"}),
+    ({"same_person": [["a", "b"]]}, {"a": "AB", "b": "AB", "c": "B", "d": "ABC", "e": "B"}),
     # Through b, whoever begins a must be able to do c.
-    ({"same_person": [["a", "b"], ["b", "c"]]}, {"a": "B", "b": "B", "c": "B", "d": "ABC"}),
+    ({"same_person": [["a", "b"], ["b", "c"]]}, {"a": "B", "b": "B", "c": "B", "d": "ABC", "e": "B"}),
     # Ben alone can do c, so whatever another person must do is left to others.
-    ({"different_people": [["c", "d"]]}, {"a": "ABC", "b": "AB", "c": "B", "d": "AC"}),
-    ({"different_people": [["d", "c"], ["b", "c"]]}, {"a": "ABC", "b": "A", "c": "B", "d": "AC"}),
-    ({"different_people": [["a", "d"]]}, {"a": "ABC", "b": "AB", "c": "B", "d": "ABC"}),
+    ({"different_people": [["c", "d"]]}, {"a": "ABC", "b": "AB", "c": "B", "d": "AC", "e": "B"}),
+    ({"different_people": [["d", "c"], ["b", "c"]]}, {"a": "ABC", "b": "A", "c": "B", "d": "AC", "e": "B"}),
+    # Nobody but him can do either c or e, so they stay with him.
+    ({"different_people": [["c", "e"]]}, {"a": "ABC", "b": "AB", "c": "B", "d": "ABC", "e": "B"}),
+    ({"different_people": [["a", "d"]]}, {"a": "ABC", "b": "AB", "c": "B", "d": "ABC", "e": "B"}),
 ])  # fmt: skip
 def test_who_may_do_what_follows_from_skills_and_rules(rules: dict[str, Any], able: dict[str, str]) -> None:
     people = {"A": ["law"], "B": ["law", "tax"], "C": []}
-    skills = {"a": [], "b": ["law"], "c": ["tax", "law"], "d": []}
+    skills = {"a": [], "b": ["law"], "c": ["tax", "law"], "d": [], "e": ["tax"]}
     requirements = asked(
         {name: {"duration": FIXED, "pools": ["desk"], "skills": needed} for name, needed in skills.items()},
         {who: {"pools": ["desk"], "skills": known} for who, known in people.items()},
@@ -360,8 +362,10 @@ def test_who_may_do_what_follows_from_skills_and_rules(rules: dict[str, Any], ab
     )  # fmt: skip
     roster = Roster(requirements)
     workers = roster.workers(np.array([3]))
-    found = roster.able(workers, dict.fromkeys(range(4), 0))
-    assert {name: "".join(workers[n].name for n in sorted(found[number])) for number, name in enumerate("abcd")} == able
+    found = roster.able(workers, dict.fromkeys(range(5), 0))
+    assert {
+        name: "".join(workers[n].name for n in sorted(found[number])) for number, name in enumerate("abcde")
+    } == able
     # A rule about an activity that the design does not have changes nothing.
     partly = roster.able(workers, {0: 0, 3: 0})
     assert {number: len(who) for number, who in partly.items()} == {0: 3, 3: 3}
