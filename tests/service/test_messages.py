@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket, WebSocketState
 from groupwise.errors import ContractError
 from groupwise.service.keys import Forbidden, Who
 from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.routes import websocket as websocket_routes
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.state import ServiceState
 from groupwise.service.websocket_connection import LONGEST, LiveClient, Topics
@@ -406,3 +407,27 @@ def test_a_key_may_be_shown_late_only_where_none_was_needed(parts: ServiceState,
         assert (client.who == ANN) is required
 
     asyncio.run(run())
+
+
+def test_each_view_of_a_topic_has_the_newest_of_what_it_may_see(
+    parts: ServiceState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.service.routes.websocket.SHOWN", 2)
+    for run, who in (("a", ANN), ("b", BOB), ("x", ANN), ("y", ANN)):
+        parts.jobs.add(run, "control", {}, who)
+    for run in "abc":
+        (parts.settings.runs_dir / run / "config.toml").touch()
+
+    async def clients() -> None:
+        parts.topics.followers["runs"] |= {alone(parts, who) for who in (ANN, BOB, ADMIN)}
+        parts.topics.followers["metrics"].add(alone(parts, BOB))
+
+    asyncio.run(clients())
+    found = {view: json.loads(text) for view, text in websocket_routes._messages(parts, "runs").items()}
+    assert {view: [job["run"] for job in one["jobs"]] for view, one in found.items()} == {
+        "a": ["y", "x"], "b": ["b"], "": ["y", "x"],
+    }  # fmt: skip
+    assert {view: {run["id"] for run in one["runs"]} for view, one in found.items() if view} == {"a": {"a"}, "b": {"b"}}
+    assert (len(found[""]["runs"]), found[""]["type"]) == (2, "runs")
+    (metrics,) = websocket_routes._messages(parts, "metrics").values()
+    assert json.loads(metrics)["metrics"]["jobs"]["queued"] == 4
