@@ -458,3 +458,27 @@ def test_frames_are_read_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) ->
     assert frames(HEAD.pack(1, Kind.DONE, 0) + good) == [(1, Kind.DONE, b""), (7, Kind.EVENT, b"12345")]
     for bad in (b"", good[:-1], good[:3], HEAD.pack(7, 99, 0), HEAD.pack(7, Kind.EVENT, 6) + b"123456"):
         assert frames(bad)[0] is None
+
+
+def test_a_child_that_is_slow_to_start_costs_its_first_requests_neither_time_nor_their_cancellation(
+    tmp_path: Path,
+) -> None:
+    with Workers("tests.worker_handlers:slow_to_start", args=(str(tmp_path),)) as workers:
+        limit = 2.0
+        cancelled, over = workers.submit(("keep", 1), seconds=limit), time.monotonic() + limit
+        second = workers.submit(("keep", 2), seconds=limit)
+        until(lambda: workers.starts)
+        assert cancelled.cancel()
+        until(lambda: time.monotonic() > over)  # longer than the limit of either
+        (tmp_path / "start").touch()
+        assert second.result() == [2], "what was cancelled while the child started never reached it"
+        assert workers.starts == 1
+
+
+def test_a_copy_of_workers_has_all_of_their_options() -> None:
+    options = {"args": ("x",), "at_once": 3, "most": 5, "json": True, "threads": 2, "stderr": subprocess.DEVNULL}
+    with Workers(ENTRY, 4, **options) as workers, copy.deepcopy(workers) as copied:  # type: ignore[arg-type]
+        pool = copied._pool
+        assert pool.recipe == workers._pool.recipe == _Recipe(ENTRY, ("x",), True, 2, subprocess.DEVNULL)
+        assert (len(pool.children), pool.at_once, copied.most) == (4, 3, 5)
+        assert pool is not workers._pool

@@ -97,5 +97,11 @@ class Handler:
 make_handler = Handler  # as the service's worker processes call theirs
 
 
+def slow_to_start(folder: str) -> Handler:
+    """A handler that is not made before there is a file called `start`."""
+    Handler(folder).waits_for("start")
+    return Handler(folder)
+
+
 def broken() -> None:
     raise ConfigError("no handler today")

@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 
 from groupwise.config import TrainingConfig, check_config, load_config
+from groupwise.config.files import load_given
 from groupwise.errors import ConfigError
 
 EXPECTED = TrainingConfig(learning_rate=1e-3, entropy_coef=0.1, hidden_sizes=(8, 8), run_name="first", reward_clip=None)
@@ -308,3 +309,35 @@ def test_a_file_one_may_not_read_is_said(write):
 
 def test_a_saved_configuration_loads_as_json_too(write):
     assert load_config(write("a.json", json.dumps(EXPECTED.to_dict()))) == EXPECTED
+
+
+def test_the_settings_of_a_product_are_read_with_those_that_were_given(write):
+    path = write("a.toml", "[loss]\nclip_ratio = 0.3\n[run]\nseed = 0\n")
+    cfg, given = load_given(path, ["learning_rate=1e-3"], "designer")
+    assert (cfg.task.product, cfg.loss.clip_ratio, cfg.optim.learning_rate) == ("designer", 0.3, 1e-3)
+    assert given == {"clip_ratio", "seed", "learning_rate"}, "also those that are given as they would be anyway"
+    assert load_given(None, ["seed=7"], "designer") == (TrainingConfig(product="designer", seed=7), {"seed"})
+    assert load_given(None, ["product=designer"], "designer") == (TrainingConfig(product="designer"), {"product"})
+
+
+def test_settings_of_another_product_are_refused_and_so_are_wrong_ones(write):
+    with pytest.raises(ConfigError, match="task.product is 'ppo', but these settings are for the product 'designer'"):
+        load_given(write("a.toml", "[task]\nproduct = 'ppo'\n"), [], "designer")
+    wrong = write("b.toml", "[run]\nseed = -1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_given(wrong, [], "designer")
+    assert str(wrong) in str(caught.value)
+    assert "line 2" in str(caught.value)
+    with pytest.raises(ConfigError, match="run.seed = -1 must be >= 0"):
+        load_given(None, ["seed=-1"], "designer")
+
+
+def test_five_neighbours_of_a_missing_file_are_named_in_order(write, tmp_path):
+    for name in ("f.yml", "b.xml", "a.TOML", "e.json", "c.yaml", "d.toml", "notes.txt"):
+        write(name, "")
+    assert refusal(tmp_path / "wrong.toml").endswith("there is a.TOML, b.xml, c.yaml, d.toml, e.json")
+
+
+def test_a_name_given_twice_is_the_field_at_fault(write):
+    (finding,) = check_config(write("a.xml", "<grpo-config><run><seed>1</seed><seed>2</seed></run></grpo-config>"))
+    assert (finding.field, finding.hint) == ("seed", "keep one")

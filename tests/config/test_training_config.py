@@ -144,6 +144,26 @@ def test_what_is_set_explicitly_wins_over_a_profile():
     )
 
 
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("profile", TrainingProfile)
+def test_a_profile_wins_over_the_defaults_of_a_product_and_loses_to_what_is_given(product, profile):
+    general = {name: setting.default for name, setting in layout_of(product).settings.items()}
+    usual = {**general, **find(product).defaults, **PROFILES[profile], "product": product}
+    assert TrainingConfig.from_dict({"product": product, "profile": profile}).flat() == usual
+    given = {"num_generations": 6, "max_grad_norm": 0.75, "seed": 5}
+    assert TrainingConfig.from_dict({**given, "profile": profile, "product": product}).flat() == {**usual, **given}
+
+
+def test_a_changed_configuration_keeps_its_values_where_a_default_would_differ():
+    usual = find("control").defaults
+    name = next(name for name, value in usual.items() if isinstance(value, float))
+    cfg = TrainingConfig(product="control", **{name: usual[name] / 2})
+    assert cfg.replace(seed=3).flat() == {**cfg.flat(), "seed": 3}
+    # A product that is named anew brings its defaults only for what the configuration did not have.
+    renamed = cfg.replace(product="control", seed=3)
+    assert renamed.flat() == {**cfg.flat(), "seed": 3}
+
+
 def test_reading_an_unknown_name_suggests_the_right_one():
     with pytest.raises(AttributeError, match="no section 'clip_ration'; did you mean loss.clip_ratio?"):
         _ = TrainingConfig().clip_ration

@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import random
+import select
 import signal
 import sys
 import threading
@@ -600,3 +601,75 @@ def test_only_plain_data_and_the_codes_own_objects_are_passed_to_it(puppet: Pupp
     assert puppet._known(puppet.remote(4, "Node")) == (4, "Node")
     puppet.lent = lent
     assert ended(lambda: puppet.ask(("call", "f", [object()], {})))[0] == outcome
+
+
+def test_an_answer_that_arrives_byte_by_byte_is_read_whole(puppet: Puppet) -> None:
+    value = {"f": "x" * 300}  # more than one byte of its length is not zero
+    frame = puppet._mark + wire.dumps(("value", value))
+
+    def trickle() -> None:
+        for byte in len(frame).to_bytes(4, "big") + frame:
+            os.write(puppet.replying, bytes([byte]))
+            while select.select([puppet._replies], [], [], 0)[0]:  # until it was read by itself
+                os.sched_yield()
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    assert puppet.started() == value
+    thread.join()
+
+
+def test_of_what_is_printed_beyond_the_limit_nothing_is_kept(puppet: Puppet) -> None:
+    os.write(puppet.out, b"x" * 60)
+    os.write(puppet.err, b"e" * 30)
+    puppet.says("value", {})
+    puppet.started()
+    os.write(puppet.out, b"y" * 20)
+    puppet.says("value", {})
+    assert ended(puppet.answer) == ("memory", "it exceeded its output limit"), "both streams count"
+    os.write(puppet.out, b"z" * 50)
+    assert puppet.close() == b"x" * 60 + b"y" * 10
+    assert puppet.ending == ("memory", "it exceeded its output limit")
+
+
+def test_a_function_of_the_code_is_passed_back_by_the_number_it_has_there(puppet: Puppet) -> None:
+    kept = [object()]
+    mark: list[bytes] = []
+
+    def over_there() -> None:
+        """It is asked for the object of that name first, and then called with it."""
+        for answer_ in ((kept[0], {}), (5, {})):
+            frame = wire.read_frame(puppet.reading)
+            mark.append(frame)
+            data = wire.dumps(("value", answer_), lambda value: (7, "function"))
+            wire.write_frame(puppet.replying, frame[: wire.MARK] + data)
+
+    thread = threading.Thread(target=over_there)
+    thread.start()
+    assert puppet._known(puppet.remote("f", "function")) == (7, "function")
+    assert puppet.ask(("call", "g", [puppet.remote(3, "Node")], {})) == 5
+    thread.join()
+    first, second = (wire.loads(frame[wire.MARK :], lambda number, name: (number, name)) for frame in mark)
+    assert first == ("find", "f", [], {})
+    assert second == ("call", "g", [(3, "Node")], {})
+    assert puppet.calls == 1
+
+
+def test_cases_of_unittest_are_not_run_as_plain_classes_too() -> None:
+    module, ran = module_of("""
+import unittest
+class TestCases(unittest.TestCase):
+    def setUp(self): ran.append("set up")
+    def test_1(self): ran.append("1")
+class TestPlain:
+    test_value = print
+    test_static = staticmethod(lambda: ran.append("never"))
+    def test_2(self):
+        self.seen = getattr(self, "seen", 0) + 1
+        ran.append(f"2 {self.seen}")
+    def test_3(self):
+        self.test_2()
+""")
+    run_cases(module)
+    run_functions(module)
+    assert ran == ["set up", "1", "2 1", "2 1"], "each method has an object of its own"

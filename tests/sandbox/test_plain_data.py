@@ -274,6 +274,10 @@ def test_a_message_may_reach_each_limit_and_not_go_beyond() -> None:
     assert wire.loads(wire.dumps(nested(60))) == nested(60)
     with pytest.raises(wire.WireError, match="nested deeper"):
         wire.dumps(nested(61, dict))
+    # A key and the parts of what tests compare are as deep as anything else.
+    assert wire.loads(wire.dumps({nested(59, tuple): 0})) == {nested(59, tuple): 0}
+    with pytest.raises(wire.WireError, match="nested deeper"):
+        wire.dumps({nested(60, tuple): 0})
     assert wire.loads(b"L3:N0:N0:N0:", pieces=4) == [None] * 3
     with pytest.raises(wire.WireError, match="too many pieces"):
         wire.loads(b"L3:N0:N0:N0:", pieces=3)

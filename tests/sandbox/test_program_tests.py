@@ -159,3 +159,9 @@ def test_classes_of_the_helpers_stay_with_the_code() -> None:
     assert "KEY = 3" in kept
     assert "def encode(x)" in kept
     assert without_classes("") == ""
+
+
+@pytest.mark.parametrize("tests", ["from math import *", "from math import pi as solution", "import solution", "x = 1"])
+def test_tests_that_take_everything_from_elsewhere_use_nothing_of_the_program(tests: str) -> None:
+    with pytest.raises(ConfigError, match="they never call the program"):
+        read_tests(tests)

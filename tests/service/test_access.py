@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 
 from groupwise.errors import ConfigError
 from groupwise.service.app import check, create_app
-from groupwise.service.guard import Limited, Rates, TooLarge, needed_scope
+from groupwise.service.guard import LARGEST, Limited, Rates, TooLarge, needed_scope
 from groupwise.service.keys import SCOPES
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.tables import DatabaseDown
@@ -257,6 +257,8 @@ def test_what_comes_before_a_request_is_bounded_in_size_and_time(serve: Callable
         assert json.loads(body)["error"].keys() == {"code", "message", "hint", "field"}
         assert json.loads(body)["error"]["code"] == code
     assert b" 431 " in exchanged(service, begun, *[b"x: " + b"y" * 30_000 + b"\r\n"] * 3)
+    for size, status in ((LARGEST, b" 408 "), (LARGEST + 1, b" 431 ")):  # as much as allowed is waited for
+        assert status in exchanged(service, b"GET /".ljust(size, b"x"))
     assert exchanged(service) == b""
     assert b" 200 OK" in exchanged(service, begun + b"Connection: close\r\n\r\n")
     assert service.get("/health").status_code == 200

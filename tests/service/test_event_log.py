@@ -370,3 +370,104 @@ def test_whoever_follows_is_woken_by_what_is_new_and_by_nothing_else(path: Path)
         return woken
 
     assert follow(path, work) == [False, True, False]
+
+
+def test_a_follower_notices_a_rewind_that_leaves_the_log_as_long_as_it_was(path: Path) -> None:
+    def write(attempt: int, *words: str) -> None:
+        writer = EventLog(path, keep=2) if attempt > 1 else EventLog(path)
+        for word in words:
+            writer.append(event(writer.count, "hint", {"word": word}, attempt=attempt))
+        writer.close()
+
+    write(1, "a", "b", "c", "d")
+    size = path.stat().st_size
+
+    async def work(follower: Follower) -> list[Any]:
+        place = StreamPosition(follower, 4, 0)
+        write(2, "e", "f")
+        assert path.stat().st_size == size
+        await follower._look()
+        return await told(place)
+
+    assert follow(path, work) == [{"type": "rewind", "from": 2}, 2, 3]
+
+
+def test_a_page_that_is_replaced_while_it_is_sent_is_not_sent_to_its_end(path: Path) -> None:
+    add(EventLog(path), 6)
+
+    async def work(follower: Follower) -> list[Any]:
+        place, found = StreamPosition(follower, 1, 0), []
+        async for _, message in place.news():
+            found.append(json.loads(str(message))["event"]["seq"])
+            if len(found) == 2:
+                add(EventLog(path, keep=2), 3, attempt=2)
+                await follower._look()
+        assert (place.next, place.live, place.has_news) == (3, False, True)
+        return [found, await told(place), place.live]
+
+    # Event 2 is the last it was sent of what was replaced.
+    assert follow(path, work) == [[1, 2], [{"type": "rewind", "from": 2}, 2, 3, 4], True]
+
+
+def test_two_rewinds_at_once_lead_back_to_the_earlier_event(path: Path) -> None:
+    add(EventLog(path), 6)
+
+    async def work(follower: Follower) -> list[Any]:
+        first, second = (StreamPosition(follower, number, 0) for number in (6, 3))
+        for keep, attempt in ((4, 2), (2, 3)):
+            writer = EventLog(path, keep=keep)
+            add(writer, 6 - keep, attempt=attempt)
+            writer.close()
+            follower.log.refresh()  # as another reader of the same log does
+        await follower._look()
+        return [await told(first), await told(second)]
+
+    back = [{"type": "rewind", "from": 4}, {"type": "rewind", "from": 2}]
+    assert follow(path, work) == [[*back, 2, 3, 4, 5], [back[1], 2, 3, 4, 5]]
+
+
+def test_a_client_that_was_up_to_date_once_does_not_catch_up_page_by_page(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "PAGE", 2)
+    monkeypatch.setattr(event_stream, "LAG", 4)
+    writer = EventLog(path)
+    add(writer, 1)
+
+    async def work(follower: Follower) -> list[Any]:
+        place, found = StreamPosition(follower, 0, 0), []
+        for more in (3, 5):
+            found.append(await told(place))
+            assert place.live
+            add(writer, more)
+            await follower._look()
+        return [*found, await told(place)]
+
+    assert follow(path, work) == [[0], [1, 2], [{"type": "dropped", "from": 3, "to": 6}, 7, 8]]
+
+
+def test_a_log_that_has_not_begun_has_no_news_until_it_does(path: Path) -> None:
+    async def work(follower: Follower) -> list[Any]:
+        place = StreamPosition(follower, 0, 0)
+        assert (follower.count, place.has_news, await told(place), place.live) == (0, False, [], True)
+        add(EventLog(path), 2)
+        await follower._look()
+        assert place.has_news
+        return await told(place)
+
+    assert follow(path, work) == [0, 1]
+
+
+def test_the_tasks_of_all_followers_end_when_the_service_does(path: Path) -> None:
+    add(EventLog(path), 1)
+
+    async def work() -> None:
+        followers = Followers(lambda _: RunLog(path))
+        tasks = [(await followers.join(run, 0, None, asyncio.Event()))[0].follower._task for run in "ab"]
+        left, _ = await followers.join("c", 0, None, changed := asyncio.Event())
+        await followers.leave(left, changed)
+        followers.close()
+        ended = await asyncio.gather(*(task for task in (*tasks, left.follower._task) if task), return_exceptions=True)
+        assert [type(one) for one in ended] == [asyncio.CancelledError] * 3
+
+    asyncio.run(work())

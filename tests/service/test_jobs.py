@@ -23,7 +23,7 @@ from groupwise.service.jobs import (
     RunTaken,
 )
 from groupwise.service.keys import LOCAL, OPERATOR, Keys, Unauthorised, Who
-from groupwise.service.tables import JOBS, KEYS, DatabaseDown, Tables
+from groupwise.service.tables import JOBS, KEYS, DatabaseDown, Tables, _open
 
 LEASE = 100.0
 
@@ -339,3 +339,69 @@ def test_only_waiting_jobs_of_the_same_owner_count_against_its_share(jobs: Jobs)
         named(few, run, OPERATOR)
     with pytest.raises(QueueFull, match="6 jobs are waiting, and the limit is 6"):
         named(few, "h", OPERATOR)
+
+
+def test_a_repeated_request_is_answered_even_if_there_is_no_room_for_a_new_one(jobs: Jobs) -> None:
+    few = Jobs(jobs.tables, "/runs", most=2, most_per_key=1)
+    first, _ = few.add("a", "control", {"x": 1}, ANN, "key")
+    with pytest.raises(OverQuota):
+        few.add("b", "control", {"x": 1}, ANN, "other")
+    assert few.add("b", "control", {"x": 1}, ANN, "key") == (first, False)
+    named(few, "c", BOB)
+    with pytest.raises(QueueFull):
+        named(few, "d", OPERATOR)
+    assert few.add("b", "control", {"x": 1}, ANN, "key") == (first, False)
+    over = few.cancel(first.id)
+    assert few.add("b", "control", {"x": 1}, ANN, "key") == (over, False)
+    with pytest.raises(RunTaken, match="a run named 'c' already exists"):  # of another, and with a key of its own
+        few.add("c", "control", {"x": 1}, ANN, "new")
+
+
+def test_each_change_of_a_job_is_dated_and_a_beat_is_none(jobs: Jobs) -> None:
+    job = named(jobs, "a")
+    dates = [job.updated]
+
+    def changed(now: Job) -> bool:
+        dates.append(now.updated)
+        assert now.created == job.created
+        return dates[-1] > dates[-2]
+
+    (claimed,) = jobs.claim("me", 1, LEASE)
+    assert changed(claimed)
+    (renewed,) = jobs.beat("me", LEASE)
+    assert not changed(renewed)
+    assert changed(jobs.cancel(job.id))
+    assert jobs.settle(jobs.get(job.id), "cancelled")
+    assert changed(jobs.get(job.id))
+    assert changed(jobs.resume(job.id, 1))
+    assert changed(jobs.cancel(job.id))
+
+
+def test_a_job_whose_lease_ran_out_is_claimed_as_it_stands(jobs: Jobs) -> None:
+    late, mine, new = (named(jobs, run) for run in "abc")
+    (job,) = jobs.claim("gone", 1, -1.0)
+    assert job.id == late.id
+    jobs.started(job, 4)
+    jobs.cancel(late.id)
+    (other,) = jobs.claim("me", 1, LEASE)
+    assert other.id == late.id, "it has waited for longest"
+    assert (other.owner, other.wanted, other.starts, other.mark) == ("me", "cancel", 1, 4)
+    assert [one.id for one in jobs.claim("me", 1, LEASE)] == [mine.id]
+    assert [one.id for one in jobs.claim("another", 5, LEASE)] == [new.id], "what is over or held is not free"
+    assert jobs.settle(other, "cancelled")
+    assert jobs.claim("another", 5, LEASE) == []
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "postgresql+psycopg", "postgresql+psycopg2", "postgresql+asyncpg"])
+def test_postgresql_is_reached_through_the_driver_that_is_installed(kind: str) -> None:
+    engine = _open(f"{kind}://ann:secret@box:5433/name")
+    assert (engine.dialect.name, engine.dialect.driver) == ("postgresql", "psycopg")
+    assert (engine.url.host, engine.url.port, engine.url.username, engine.url.database) == ("box", 5433, "ann", "name")
+
+
+@pytest.mark.parametrize("url", ["mysql://root:secret@localhost/x", "nonsense", "", "odd+driver://x"])
+def test_another_database_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError, match="is not a supported database") as refused:
+        _open(url)
+    assert refused.value.field == "database"
+    assert "secret" not in refused.value.message + refused.value.hint

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketState
 
-from groupwise.service.keys import Who
+from groupwise.errors import ContractError
+from groupwise.service.keys import Forbidden, Who
 from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.routes import websocket as websocket_routes
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.state import ServiceState
 from groupwise.service.websocket_connection import LONGEST, LiveClient, Topics
@@ -34,10 +36,14 @@ def parts(tmp_path: Path) -> Iterator[ServiceState]:
     asyncio.run(made.close())
 
 
-def talk(parts: ServiceState, *messages: Any, answers: int | None = None) -> list[dict[str, Any]]:
+def talk(
+    parts: ServiceState, *messages: Any, answers: int | None = None, operator: bool = True
+) -> list[dict[str, Any]]:
     """What a client hears that says all of this, and goes once it has heard so many answers."""
     expected = len(messages) if answers is None else answers
-    waiting = [m if isinstance(m, str) else json.dumps(m) for m in ({"type": "auth", "key": "secret"}, *messages)]
+    scopes = ["train", "admin"] if operator else ["train"]
+    auth = [{"type": "auth", "key": "secret"}] if operator else []
+    waiting = [m if isinstance(m, str) else json.dumps(m) for m in (*auth, *messages)]
     heard: list[dict[str, Any]] = []
 
     async def run() -> None:
@@ -54,7 +60,7 @@ def talk(parts: ServiceState, *messages: Any, answers: int | None = None) -> lis
         async def send(message: Any) -> None:
             if message["type"] == "websocket.send":
                 heard.append(json.loads(message["text"]))
-            if len(heard) >= expected + 2 or message["type"] == "websocket.close":  # and both times `ready`
+            if len(heard) >= expected + len(scopes) or message["type"] == "websocket.close":  # and each time `ready`
                 enough.set()
 
         first = ["websocket.connect"]
@@ -64,9 +70,9 @@ def talk(parts: ServiceState, *messages: Any, answers: int | None = None) -> lis
         assert parts.followers._open == {}
 
     asyncio.run(run())
-    assert [one["type"] for one in heard[:2]] == ["ready", "ready"]
-    assert [one["scope"] for one in heard[:2]] == ["train", "admin"]
-    return heard[2:]
+    ready, rest = heard[: len(scopes)], heard[len(scopes) :]
+    assert [(one["type"], one["scope"]) for one in ready] == [("ready", scope) for scope in scopes]
+    return rest
 
 
 def follow(run: str, **more: Any) -> dict[str, Any]:
@@ -190,3 +196,238 @@ def test_only_the_latest_of_a_topic_waits_for_a_client(parts: ServiceState) -> N
         assert client._latest == {"runs": "new", "metrics": "m"}
 
     asyncio.run(run())
+
+
+def alone(parts: ServiceState, who: Who | None = ADMIN, receive: Any = None, send: Any = None) -> LiveClient:
+    """A client whose connection nobody serves."""
+    client = LiveClient(WebSocket({"type": "websocket", "client": ("1.2.3.4", 1)}, receive, send), parts)
+    client.who = who
+    return client
+
+
+@pytest.mark.parametrize(("operator", "view"), [(True, "all"), (False, "local")])
+def test_a_new_follower_of_a_topic_gets_the_latest_of_its_own_view_at_once(
+    parts: ServiceState, operator: bool, view: str
+) -> None:
+    for topic in ("runs", "metrics"):
+        messages = {name: json.dumps({"type": topic, "view": told}) for name, told in
+                    (("", "all"), ("local", "local"), ("a", "ann"))}  # fmt: skip
+        parts.topics.tell(topic, messages)
+        heard = talk(parts, {"type": "subscribe", "topic": topic}, answers=2, operator=operator)
+        assert heard == [{"type": "subscribed", "topic": topic}, {"type": topic, "view": view}]
+    parts.topics.forget("runs")
+    heard = talk(parts, {"type": "subscribe", "topic": "runs"}, {"type": "ping"}, operator=operator)
+    assert [one["type"] for one in heard] == ["subscribed", "pong"]
+
+
+def test_whoever_unsubscribes_is_told_no_more(parts: ServiceState) -> None:
+    async def run() -> None:
+        client = alone(parts)
+        for topic in ("runs", "metrics"):
+            await client._obey({"type": "subscribe", "topic": topic})
+        await client._obey(follow("a"))
+        await client._obey(follow("b"))
+        await client._obey({"type": "unsubscribe", "topic": "runs"})
+        await client._obey({"type": "unsubscribe", "topic": "run", "run": "a"})
+        await client._obey({"type": "unsubscribe", "topic": "run", "run": "c"})  # which it never followed
+        parts.topics.tell("runs", {"": "1"})
+        parts.topics.tell("metrics", {"": "2"})
+        assert client._latest == {"metrics": "2"}
+        assert client._places.keys() == parts.followers._open.keys() == {"b"}
+        assert [json.loads(text).get("run") for text in list(client._outbox)[-3:]] == [None, "a", "c"]
+        await client._leave()
+        assert client._places == parts.followers._open == {}
+        assert not parts.topics.followers["metrics"]
+
+    asyncio.run(run())
+
+
+def test_answers_come_before_topics_and_topics_before_events(
+    parts: ServiceState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.service.event_stream.LAG", 2)
+    heard: list[Any] = []
+
+    async def run() -> None:
+        enough = asyncio.Event()
+
+        async def send(message: Any) -> None:
+            heard.append(json.loads(message["text"]))
+            if heard[-1]["type"] == "event":
+                enough.set()
+
+        client = alone(parts, send=send)
+        client.socket.application_state = WebSocketState.CONNECTED
+        await client._obey(follow("a"))
+        place = client._places["a"]
+        place.next, place.live = 0, True  # two of its three events are too old by now
+        client.offer("runs", json.dumps({"type": "runs"}))
+        await client._obey({"type": "ping"})
+        talking = asyncio.create_task(client._talk())
+        await enough.wait()
+        talking.cancel()
+        await client._leave()
+
+    asyncio.run(run())
+    assert [one["type"] for one in heard] == ["subscribed", "pong", "runs", "dropped", "event"]
+    assert (heard[3]["from"], heard[3]["to"], heard[4]["event"]["seq"]) == (0, 1, 2)
+    assert (parts.counting.dropped._value.get(), parts.counting.sent._value.get()) == (2, 5)
+
+
+def test_a_client_that_does_not_read_its_answers_is_not_listened_to(
+    parts: ServiceState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.service.websocket_connection.OUTBOX", 2)
+    asked: list[str] = []
+
+    async def settled() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        async def receive() -> Any:
+            asked.append("ping")
+            return {"type": "websocket.receive", "text": '{"type": "ping"}'}
+
+        client = alone(parts, receive=receive)
+        client.socket.client_state = WebSocketState.CONNECTED
+        listening = asyncio.create_task(client._listen())
+        await settled()
+        assert (len(client._outbox), len(asked)) == (2, 3)  # the third waits for room
+        client._outbox.popleft()
+        client._room.set()
+        await settled()
+        assert (len(client._outbox), len(asked)) == (2, 4)
+        listening.cancel()
+        client._outbox.extend("123456")
+        chatting = asyncio.create_task(client._reply({"type": "chat"}))
+        await settled()
+        assert (len(client._outbox), chatting.done()) == (8, False)
+        client._outbox.popleft()
+        client._room.set()
+        await settled()
+        assert (len(client._outbox), chatting.done()) == (8, True)
+
+    asyncio.run(run())
+
+
+def connected(parts: ServiceState, receive: Any, taken: int) -> list[Any]:
+    """What a client is sent that accepts so many messages, until the service ends the connection."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        if len(sent) > taken:  # the first accepts the connection
+            await asyncio.Event().wait()
+        sent.append(message)
+
+    async def run() -> None:
+        first = ["websocket.connect"]
+
+        async def heard() -> Any:
+            return {"type": first.pop()} if first else await receive()
+
+        await LiveClient(WebSocket({"type": "websocket"}, heard, send), parts).serve()
+
+    asyncio.run(run())
+    return sent[1:]
+
+
+async def never() -> Any:
+    await asyncio.Event().wait()
+
+
+def test_a_client_has_so_long_to_show_its_key_and_to_accept_a_message(
+    parts: ServiceState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.service.websocket_connection.PATIENCE", 0.01)
+    assert connected(parts, never, taken=0) == []  # it does not even take its welcome
+    monkeypatch.setattr("groupwise.service.websocket_connection.PATIENCE", 600.0)
+    monkeypatch.setattr("groupwise.service.websocket_connection.AUTH_WITHIN", 0.01)
+    parts.keys.add("one", "read")
+    parts.keys.refresh()
+    told, closed = connected(parts, never, taken=9)
+    assert json.loads(told["text"])["error"]["message"] == "no key was sent in time"
+    assert (closed["type"], closed["code"]) == ("websocket.close", 4401)
+
+
+def test_a_client_whose_key_is_worth_nothing_any_more_is_refused_and_its_chats_end(parts: ServiceState) -> None:
+    async def run() -> None:
+        text, key = parts.keys.add("one", "train")
+        parts.keys.refresh()
+        client, unknown = alone(parts, None), alone(parts, None)
+        client.who, client._key = parts.keys.who(text), text
+        chat = client._chats["1"] = asyncio.create_task(never())
+        client.look_at_key()
+        await asyncio.sleep(0)
+        assert (client._refused, chat.cancelled(), client.who.name) == (None, False, "one")
+        parts.keys.revoke(key.id)
+        parts.keys.refresh()
+        client._wake.clear()
+        for one in (client, unknown):
+            one.look_at_key()
+        await asyncio.sleep(0)
+        assert (client._refused is not None, chat.cancelled(), client._wake.is_set()) == (True, True, True)
+        assert unknown._refused is None, "it has not shown a key yet"
+
+    asyncio.run(run())
+
+
+def test_a_chat_has_a_name_that_no_other_has_and_is_stopped_by_it(parts: ServiceState) -> None:
+    async def run() -> None:
+        client = alone(parts, ANN)
+        for name in ("1", "2"):
+            client._chats[name] = asyncio.create_task(never())
+        with pytest.raises(ContractError, match="id = '1' must be a string that no running chat uses"):
+            await client._obey({"type": "chat", "id": "1", "request": {}})
+        with pytest.raises(Forbidden):
+            await alone(parts, Who("w", "w", "read", "a"))._obey({"type": "chat", "id": "1", "request": {}})
+        for name in ("2", "3", None):
+            await client._obey({"type": "chat_stop", "id": name})
+        await asyncio.sleep(0)
+        assert [task.cancelled() for task in client._chats.values()] == [False, True]
+        first = client._chats["1"]
+        await client._leave()
+        await asyncio.sleep(0)
+        assert first.cancelled()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_key_may_be_shown_late_only_where_none_was_needed(parts: ServiceState, required: bool) -> None:
+    async def run() -> None:
+        text, _ = parts.keys.add("admin", "admin")
+        if required:
+            parts.keys.refresh()
+        client = alone(parts, ANN)
+        for key in ("secret", text):
+            await client._obey({"type": "auth", "key": key})
+        told = [json.loads(one)["scope"] for one in client._outbox]
+        assert told == ([] if required else ["admin", "train"])
+        assert (client.who == ANN) is required
+
+    asyncio.run(run())
+
+
+def test_each_view_of_a_topic_has_the_newest_of_what_it_may_see(
+    parts: ServiceState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.service.routes.websocket.SHOWN", 2)
+    for run, who in (("a", ANN), ("b", BOB), ("x", ANN), ("y", ANN)):
+        parts.jobs.add(run, "control", {}, who)
+    for run in "abc":
+        (parts.settings.runs_dir / run / "config.toml").touch()
+
+    async def clients() -> None:
+        parts.topics.followers["runs"] |= {alone(parts, who) for who in (ANN, BOB, ADMIN)}
+        parts.topics.followers["metrics"].add(alone(parts, BOB))
+
+    asyncio.run(clients())
+    found = {view: json.loads(text) for view, text in websocket_routes._messages(parts, "runs").items()}
+    assert {view: [job["run"] for job in one["jobs"]] for view, one in found.items()} == {
+        "a": ["y", "x"], "b": ["b"], "": ["y", "x"],
+    }  # fmt: skip
+    assert {view: {run["id"] for run in one["runs"]} for view, one in found.items() if view} == {"a": {"a"}, "b": {"b"}}
+    assert (len(found[""]["runs"]), found[""]["type"]) == (2, "runs")
+    (metrics,) = websocket_routes._messages(parts, "metrics").values()
+    assert json.loads(metrics)["metrics"]["jobs"]["queued"] == 4

@@ -10,23 +10,28 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import Response
 from starlette.exceptions import HTTPException
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import GroupwiseError
 from groupwise.files import lock_file
 from groupwise.service.chat_models import ModelNotFound, _step
-from groupwise.service.jobs import JobNotFound
+from groupwise.service.jobs import JobNotFound, RunTaken
 from groupwise.service.keys import LOCAL, OPERATOR, Who
 from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.routes import jobs as job_routes
 from groupwise.service.routes import page
+from groupwise.service.routes import runs as run_routes
 from groupwise.service.routes.jobs import job_view, run_info
 from groupwise.service.routes.system import scale, snapshot
-from groupwise.service.schemas import ScaleRequest
+from groupwise.service.schemas import ScaleRequest, TrainRequest
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.sidecar import Sidecar, SidecarLost
 from groupwise.service.state import ServiceState, asker_of
+from groupwise.training.events import EventLog
 from groupwise.training.folder import create_run, write_config
+from groupwise.types import Event
 
 ANN, BOB = Who("ann", "ann", "train", "ann"), Who("bob", "bob", "train", "bob")
 
@@ -212,3 +217,69 @@ def test_an_answer_comes_piece_by_piece_and_a_lost_process_is_told_and_replaced(
         await process.close()
 
     asyncio.run(work())
+
+
+def logged(parts: ServiceState, name: str, steps: int) -> None:
+    log = EventLog(language_run(parts, name, None) / "events.jsonl")
+    for step in range(1, steps + 1):
+        metrics = {"reward/mean": float(step % 3), "loss": -float(step)}
+        log.append(Event(name, log.count, 1, 1.0, step, "step", {"metrics": metrics}))
+    log.close()
+
+
+def test_the_questions_about_a_run_reach_its_log_as_they_were_asked(parts: ServiceState) -> None:
+    logged(parts, "r", 9)
+    found = run_routes.series("r", parts, ["loss"], 3, 4)
+    assert (found.series.keys(), found.series["loss"].steps) == ({"loss"}, [4, 6, 9])
+    assert run_routes.series("r", parts, None, 1000, 8).series["reward/mean"].steps == [8, 9]
+
+    def page(**more: Any) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(bytes(run_routes.events("r", parts, **more).body))
+        return {**told, "events": [event["seq"] for event in told["events"]]}
+
+    about = {"run": "r", "attempt": 1, "count": 9}
+    assert page(begin=2, limit=3, points=None) == {**about, "events": [2, 3, 4], "next": 5, "thinned": False}
+    assert page(begin=8, limit=3, points=None) == {**about, "events": [8], "next": 9, "thinned": False}
+    assert page(begin=9, limit=3, points=None) == {**about, "events": [], "next": 9, "thinned": False}
+    # Thinned, it is always all of it up to the end, whatever the limit of a page is.
+    assert page(begin=5, limit=1, points=3) == {**about, "events": [5, 6, 8], "next": 9, "thinned": True}
+    logged(parts, "s", 1)
+    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, 1).runs] == ["s"]
+    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, 2).runs] == ["s", "r"]
+    whole = run_routes.run_state("r", parts)
+    assert (whole.job, whole.events) == (None, 9)
+
+
+def test_asking_for_a_job_and_changing_one_wake_the_supervisor(parts: ServiceState) -> None:
+    def woken() -> bool:
+        found = parts.supervisor._wake.is_set()
+        parts.supervisor._wake.clear()
+        return found
+
+    asked, answer = TrainRequest(config={"run_name": "mine"}), Response()
+    view = job_routes.train(asked, answer, parts, ANN, "key")
+    assert (view.run, view.state, answer.status_code, woken()) == ("mine", "queued", 202, True)
+    again = job_routes.train(asked, answer, parts, ANN, "key")
+    assert (again.id, answer.status_code) == (view.id, 200)
+    parts.supervisor._wake.clear()
+    job = parts.jobs.get(view.id)
+    assert (job.request, job.asked_by, job.product) == ({"config": {"run_name": "mine"}}, "ann", "control")
+    assert (job_routes.cancel(job, parts).state, woken()) == ("cancelled", True)
+    path = language_run(parts, "mine", None)
+    status = {"state": "stopped", "step": 5, "total": 9, "attempt": 3, "updated": 1.0, "metrics": {}}
+    (path / "status.json").write_text(json.dumps(status))
+    assert (job_routes.resume(job, parts, ANN).state, woken()) == ("queued", True)
+    assert parts.jobs.get(job.id).since == 3, "what its three attempts came to says nothing of the next"
+    assert [one.id for one in job_routes.list_jobs(parts, ANN, "queued", 5).jobs] == [job.id]
+    assert [one.id for one in job_routes.list_jobs(parts, ANN, "cancelled", 5).jobs] == []
+    assert [one.id for one in job_routes.list_jobs(parts, BOB, None, 5).jobs] == []
+    parts.jobs.cancel(job.id)
+    assert job_routes.delete(job, parts, ANN).status_code == 204
+    assert (woken(), path.exists()) == (True, False)
+
+
+def test_a_run_that_no_job_made_keeps_its_name(parts: ServiceState) -> None:
+    language_run(parts, "cart", None)
+    with pytest.raises(RunTaken, match="a run named 'cart' already exists"):
+        job_routes.train(TrainRequest(config={}, name="cart"), Response(), parts, OPERATOR)
+    assert parts.jobs.newest() == []

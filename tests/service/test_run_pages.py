@@ -183,3 +183,45 @@ def test_tokens_are_shown_turn_by_turn_and_only_the_models_own_have_numbers() ->
         {"role": "context", "tokens": [{"text": "d", **none}]},
     ]  # fmt: skip
     assert _turns({}) == _turns({"tokens": None}) == []
+
+
+def test_steps_are_thinned_by_their_reward_and_evaluations_by_theirs(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    log = EventLog(tmp_path / "r" / "events.jsonl")
+    for number in range(20):
+        # The extremes of steps and evaluations, and of their other metrics, lie at different places.
+        for kind, name, other in (("step", "reward/mean", "eval/reward_mean"), ("eval", "eval/reward_mean", "loss")):
+            peak, low = (5, 8) if kind == "step" else (11, 13)
+            value = 9.0 if number == peak else -9.0 if number == low else 0.0
+            metrics = {name: None if number == 16 else value, other: -99.0 if number == 17 else 99.0 * (number == 2)}
+            log.append(Event("r", log.count, 1, 1.0, number, kind, {"metrics": metrics}))
+    log.close()
+    _, lines = Runs(tmp_path).thinned_events("r", 0, 4)
+    shown = [(one["type"], one["step"]) for one in map(json.loads, lines)]
+    assert [step for kind, step in shown if kind == "step"] == [0, 5, 8, 19]
+    assert [step for kind, step in shown if kind == "eval"] == [0, 11, 13, 19]
+    assert [json.loads(line)["seq"] for line in lines] == sorted(json.loads(line)["seq"] for line in lines)
+    _, late = Runs(tmp_path).thinned_events("r", 12, 4)  # from step 6 on
+    assert [one["step"] for one in map(json.loads, late) if one["type"] == "step"] == [6, 8, 19]
+
+
+def test_events_without_a_reward_are_thinned_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    log = EventLog(tmp_path / "r" / "events.jsonl")
+    for number in range(9):
+        log.append(Event("r", number, 1, 1.0, number, "step", {"metrics": {"loss": 1.0}}))
+    log.close()
+    _, lines = Runs(tmp_path).thinned_events("r", 3, 4)
+    numbers = [json.loads(line)["seq"] for line in lines]
+    assert (numbers[0], numbers[-1]) == (3, 8)
+    assert len(numbers) <= 4
+
+
+def test_a_run_whose_files_cannot_be_read_is_damaged(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "r" / "lock").symlink_to("lock")  # which leads to itself
+    status = {"state": "running", "step": 5, "total": 9, "attempt": 2, "updated": 1.0, "metrics": {"a": 1.0}}
+    (tmp_path / "r" / "status.json").write_text(json.dumps(status))
+    found = runs.info("r")
+    assert (found.id, found.path, found.state, found.metrics) == ("r", tmp_path / "r", "damaged", {})
+    assert (found.step, found.total, found.attempt) == (0, 0, 0)
+    assert found.updated == (tmp_path / "r").stat().st_mtime

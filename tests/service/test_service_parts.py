@@ -384,3 +384,13 @@ def test_every_failure_of_a_route_is_told_in_the_one_format(
     assert error["message"].startswith(message)
     assert error["hint"].startswith(hint)
     assert "secret" not in json.dumps(error)
+
+
+def test_an_internal_error_leaves_its_traceback_in_the_log_and_others_leave_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers(("POST", "/asked", b'{"count": 2, "inner": []}'), ("POST", "/asked", b'{"count": 1, "inner": []}'))
+    (record,) = (record for record in caplog.records if record.name == "groupwise.service.refusals")
+    assert record.getMessage() == "POST /asked failed"
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], KeyError)

@@ -207,3 +207,15 @@ def test_a_key_that_is_revoked_ends_its_connections(serve: Callable[..., Any], m
             hear(socket, "never")
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 4401
+
+
+def test_no_more_clients_are_let_in_than_there_may_be(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    until(lambda: not service.parts.clients)
+    monkeypatch.setattr("groupwise.service.routes.websocket.MOST_CLIENTS", 2)
+    with dial(service) as first, dial(service) as second:
+        assert [hear(one)["type"] for one in (first, second)] == ["ready", "ready"]
+        with pytest.raises(InvalidStatus):
+            dial(service)
+    until(lambda: not service.parts.clients)
+    with dial(service) as again:
+        assert hear(again)["type"] == "ready"

@@ -357,3 +357,143 @@ def test_a_process_of_a_job_that_another_took_over_is_kept_until_it_ends(world: 
     assert child.wait(600)
     world.supervisor._tick()
     assert world.supervisor._children == world.supervisor._not_before == {}
+
+
+def remembered(supervisor: Supervisor) -> list[dict[str, Any]]:
+    """Everything the supervisor remembers of jobs that it looks after."""
+    return [value for name, value in vars(supervisor).items() if isinstance(value, dict) and name.startswith("_")]
+
+
+def test_a_job_that_was_over_its_quota_starts_anew_once_it_is_resumed(
+    world: World, python: Path, clock: list[float]
+) -> None:
+    python.write_text("#!/bin/sh\nkill -XCPU $$\n")
+    job = world.job()
+    world.supervisor._begin(job)
+    assert world.supervisor._children[job.id].wait(600)
+    world.supervisor._asked[job.id] = world.supervisor._measured[job.id] = clock[0]
+    world.supervisor._look_after(job)
+    assert len(remembered(world.supervisor)) == 6
+    assert not any(remembered(world.supervisor)), "nothing is left of a job that is over"
+    python.write_text("#!/bin/sh\nexec sleep 600\n")
+    world.jobs.resume(job.id, 0)
+    world.supervisor._tick()
+    child = world.supervisor._children[job.id]
+    assert child.exit_status is None
+    assert world.jobs.get(job.id).state == "running"
+    world.supervisor.close()
+    assert child.exit_status == -signal.SIGTERM
+
+
+def test_a_job_whose_runs_fill_the_disk_is_stopped_and_fails(world: World, python: Path, clock: list[float]) -> None:
+    job = world.job()
+    world.supervisor._begin(job)
+    path = world.run("running")
+    (path / "file").write_bytes(b"x" * (10 * MIB + 1))
+    listening = lock_file(path / "lock")
+    assert listening is not None
+    world.supervisor._look_after(job)
+    assert json.loads((path / "control.jsonl").read_text())["op"] == "stop"
+    assert world.jobs.get(job.id).state == "running", "it has a process"
+    listening.release()
+    world.supervisor._children[job.id].ask_to_stop()
+    assert world.supervisor._children[job.id].wait(600)
+    world.supervisor._look_after(job)
+    found = world.jobs.get(job.id)
+    assert (found.state, (found.error or {})["code"]) == ("failed", "quota")
+    assert not any(remembered(world.supervisor))
+
+
+@pytest.mark.parametrize(("mark", "starts", "pause"), [(4, 1, 0.0), (5, 5, 2.0), (6, 5, 2.0)])
+def test_the_step_of_the_run_says_whether_the_last_process_got_further(
+    world: World, python: Path, clock: list[float], mark: int, starts: int, pause: float
+) -> None:
+    python.write_text("#!/bin/sh\nexit 1\n")
+    job = world.job(starts=4, mark=mark)
+    world.run("interrupted")  # at step 5
+    world.supervisor._begin(job)
+    found = world.jobs.get(job.id)
+    assert (found.starts, found.mark) == (starts, 5)
+    assert world.supervisor._not_before[job.id] == clock[0] + pause
+    world.supervisor._children[job.id].wait(600)
+
+
+def test_a_job_that_has_a_process_already_is_not_started_and_not_counted(world: World, python: Path) -> None:
+    job = world.job()
+    held = lock_file(world.supervisor.places.lock(job.id))
+    assert held is not None
+    world.supervisor._begin(job)
+    assert world.supervisor._children == {}
+    assert world.jobs.get(job.id).starts == 0
+    held.release()
+
+
+def test_a_folder_that_is_not_empty_is_not_removed_to_begin_a_run(world: World) -> None:
+    job = world.job()
+    (world.runs / "r").mkdir(parents=True)
+    (world.runs / "r" / "notes").touch()
+    assert world.supervisor._info(job) is None
+    assert world.supervisor._words(job, None)[0] == "train"
+    assert (world.runs / "r" / "notes").exists()
+    for name in ("events.jsonl", "config.toml"):  # either makes it a run
+        world.runs.joinpath("r", "notes").rename(world.runs / "r" / name)
+        assert world.supervisor._info(job) is not None
+        (world.runs / "r" / name).rename(world.runs / "r" / "notes")
+
+
+def test_a_process_that_does_not_end_in_time_keeps_its_job(
+    world: World, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.service.supervisor.FAREWELL", 0.2)
+    python.write_text("#!/bin/sh\ntrap '' TERM\necho up\nexec sleep 600\n")
+    job = world.job()
+    world.supervisor._begin(job)
+    child = world.supervisor._children[job.id]
+    until(lambda: world.supervisor.places.last_words(job.id) == "up\n")
+    world.supervisor.close()
+    found = world.jobs.get(job.id)
+    assert (child.exit_status, found.state, found.owner) == (None, "running", None)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait(600)
+
+
+def test_trouble_with_the_disk_is_told_until_it_is_over(
+    world: World, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor, told, ended = world.supervisor, list[str | None](), iter((1, 2, 3))
+
+    def looked(seconds: float) -> None:
+        """In the place of the pause between two looks."""
+        told.append(supervisor.failing)
+        place = supervisor.places.output(job.id)
+        if next(ended) == 1:
+            place.rmdir()
+            supervisor._not_before.clear()
+        else:
+            supervisor._end.set()
+
+    job, _ = world.jobs.add("r", "control", {"config": CART}, ANN)
+    supervisor.places.output(job.id).mkdir()
+    monkeypatch.setattr(supervisor._wake, "wait", looked)
+    supervisor._run()
+    assert told[0] is not None
+    assert "Is a directory" in told[0]
+    assert told[1:] == [None]
+    supervisor.close()
+
+
+@pytest.mark.parametrize(("state", "wanted", "end"), [
+    ("finished", "run", "finished"), ("failed", "run", "failed"), ("interrupted", "cancel", "cancelled"),
+])  # fmt: skip
+def test_nothing_is_remembered_of_a_job_that_is_over(
+    world: World, python: Path, clock: list[float], state: str, wanted: str, end: str
+) -> None:
+    python.write_text("#!/bin/sh\nexit 0\n")
+    job = world.job(wanted=wanted)
+    world.supervisor._begin(job)
+    world.supervisor._children[job.id].wait(600)
+    world.supervisor._asked[job.id] = world.supervisor._measured[job.id] = clock[0]
+    world.run(state)
+    world.supervisor._look_after(job)
+    assert world.jobs.get(job.id).state == end
+    assert not any(remembered(world.supervisor))

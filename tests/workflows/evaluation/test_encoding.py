@@ -214,3 +214,25 @@ def test_a_pool_serves_as_its_first_activity_asks_that_asks_for_anything() -> No
     free = encode(Design("d", replace(A, handling=Handling(scheduling="due"))), nobody)
     assert free.disciplines().tolist() == []
     assert np.array_equal(free.servers, [])
+
+
+@pytest.mark.parametrize(("used", "staff", "paid"), [
+    ("", {}, [0, 1, 0]), ("p", {}, [1, 1, 0]), ("r", {}, [0, 1, 1]), ("q", {}, [0, 1, 0]), ("pr", {}, [1, 1, 1]),
+    ("", {"r": 2}, [0, 1, 2]), ("r", {"p": 3, "q": 2}, [3, 2, 1]),
+])  # fmt: skip
+def test_servers_are_paid_where_they_are_needed_used_or_named(
+    used: str, staff: dict[str, int], paid: list[int]
+) -> None:
+    requirements = asked(pools={"p": {"least": 0, "most": 3}, "q": {"most": 3}, "r": {"least": 0, "most": 3}})
+    parts = [Activity(name, Handling(pool=pool)) for name, pool in zip("abc", used, strict=False)]
+    always = Activity("d", Handling(pool="q"))
+    design = Design("d", Sequence((Skip(), always, *parts)), tuple(staff.items()))
+    encoded = encode(design, requirements)
+    assert encoded.paid.tolist() == paid
+    assert encoded.servers.tolist() == [staff.get(pool, 1) for pool in "pqr"], "whether paid or not"
+
+
+def test_a_pool_there_is_not_is_refused_with_those_there_are() -> None:
+    for pools, known in (({"p": {}, "q": {}}, "p, q"), ({}, "none")):
+        with pytest.raises(DesignError, match=f"the design staffs 'x', but the pools of 'test' are {known}"):
+            encode(Design("d", A, (("x", 1),)), asked(pools=pools))

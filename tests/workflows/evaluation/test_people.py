@@ -15,7 +15,7 @@ from groupwise.workflows.evaluation.analytic import capacity_of, overload
 from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.performance import SimulatedTry
 from groupwise.workflows.evaluation.simulation import confidence, simulate
-from groupwise.workflows.evaluation.staffing import Roster, busiest, common_shifts, open_time, shifts_of
+from groupwise.workflows.evaluation.staffing import MOST_GROUPS, Roster, busiest, common_shifts, open_time, shifts_of
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
 FIXED = {"kind": "fixed", "mean": 10.0}
@@ -377,3 +377,115 @@ def test_time_at_work_is_counted_hour_by_hour(calendar: Any) -> None:
         whole = int(time)
         wanted.append(sum(hours[hour % 168] for hour in range(whole)) + (time - whole) * hours[whole % 168])
     assert (found / 3600).tolist() == pytest.approx(wanted)
+
+
+PEOPLE = {
+    "Anna": {"pools": ["back", "front"], "skills": ["law"], "calendar": [[8, 12]]},
+    "Ben": {"pools": ["back"], "skills": ["law", "tax"]},
+    "Cleo": {"pools": ["front"]},
+}
+POOLS = {
+    "front": {"most": 2, "wage": 3.0},
+    "robot": {"most": 3, "wage": 1.0, "kind": "machine", "calendar": [[0, 84]]},
+    "back": {"most": 2, "wage": 5.0, "calendar": [[10, 20]]},
+}
+
+
+def staffed(counts: dict[str, int]) -> Any:
+    work = {name: {"duration": FIXED, "pools": [name]} for name in POOLS}
+    requirements = asked(work, PEOPLE, pools=POOLS)
+    return encode(Design("test", Sequence(tuple(map(Activity, POOLS))), tuple(counts.items())), requirements)
+
+
+@pytest.mark.parametrize(("counts", "names"), [
+    ({"front": 1, "back": 1, "robot": 2}, ["Anna", "robot 1", "robot 2"]),
+    ({"front": 1, "back": 2, "robot": 1}, ["Anna", "Ben", "robot 1"]),
+    ({"front": 2, "back": 1, "robot": 1}, ["Anna", "Cleo", "robot 1"]),
+    ({"front": 2, "back": 2, "robot": 3}, ["Anna", "Ben", "Cleo", "robot 1", "robot 2", "robot 3"]),
+])  # fmt: skip
+def test_a_pool_has_its_first_people_who_work_in_all_of_their_pools(counts: dict[str, int], names: list[str]) -> None:
+    workers = staffed(counts).workers
+    assert [worker.name for worker in workers] == names
+    by_name = {worker.name: worker for worker in workers}
+    anna, robot = by_name["Anna"], by_name["robot 1"]
+    # Her own hours while her first pool works, which is also the one that pays her.
+    assert (anna.pools, (anna.shifts / 3600).tolist(), anna.wage) == ((2, 0), [[10, 12]], 5.0)
+    assert anna.skills == {"law"}
+    assert (robot.pools, (robot.shifts / 3600).tolist(), robot.wage) == ((1,), [[0, 84]], 1.0)
+    assert (robot.hours, anna.hours, robot.skills) == (0.5, pytest.approx(2 / 168), frozenset())
+
+
+def test_the_time_and_the_wages_of_people_are_added_up_by_pool() -> None:
+    encoded = staffed({"front": 2, "back": 2, "robot": 3})
+    anna, ben = 2 / 168, 10 / 168
+    assert encoded.staffed.tolist() == pytest.approx([anna + 1, 3 * 0.5, anna + ben])
+    assert encoded.wages == pytest.approx(5 * (anna + ben) + 3 + 3 * 0.5)
+    # Until Monday at 11 and until Tuesday at 0:00.
+    until = encoded.staffed_until(np.array([11.0, 24.0]) * 3600) / 3600
+    assert until.tolist() == pytest.approx([(1 + 11) + (2 + 24), 3 * 11 + 3 * 24, (1 + 1) + (2 + 10)])
+
+
+@pytest.mark.parametrize(("rules", "able"), [
+    ({}, {"a": "ABC", "b": "AB", "c": "B", "d": "ABC", "e": "B"}),
+    ({"same_person": [["a", "b"]]}, {"a": "AB", "b": "AB", "c": "B", "d": "ABC", "e": "B"}),
+    # Through b, whoever begins a must be able to do c.
+    ({"same_person": [["a", "b"], ["b", "c"]]}, {"a": "B", "b": "B", "c": "B", "d": "ABC", "e": "B"}),
+    # Ben alone can do c, so whatever another person must do is left to others.
+    ({"different_people": [["c", "d"]]}, {"a": "ABC", "b": "AB", "c": "B", "d": "AC", "e": "B"}),
+    ({"different_people": [["d", "c"], ["b", "c"]]}, {"a": "ABC", "b": "A", "c": "B", "d": "AC", "e": "B"}),
+    # Nobody but him can do either c or e, so they stay with him.
+    ({"different_people": [["c", "e"]]}, {"a": "ABC", "b": "AB", "c": "B", "d": "ABC", "e": "B"}),
+    ({"different_people": [["a", "d"]]}, {"a": "ABC", "b": "AB", "c": "B", "d": "ABC", "e": "B"}),
+])  # fmt: skip
+def test_who_may_do_what_follows_from_skills_and_rules(rules: dict[str, Any], able: dict[str, str]) -> None:
+    people = {"A": ["law"], "B": ["law", "tax"], "C": []}
+    skills = {"a": [], "b": ["law"], "c": ["tax", "law"], "d": [], "e": ["tax"]}
+    requirements = asked(
+        {name: {"duration": FIXED, "pools": ["desk"], "skills": needed} for name, needed in skills.items()},
+        {who: {"pools": ["desk"], "skills": known} for who, known in people.items()},
+        pools={"desk": {"most": 3}}, rules=rules,
+    )  # fmt: skip
+    roster = Roster(requirements)
+    workers = roster.workers(np.array([3]))
+    found = roster.able(workers, dict.fromkeys(range(5), 0))
+    assert {
+        name: "".join(workers[n].name for n in sorted(found[number])) for number, name in enumerate("abcde")
+    } == able
+    # A rule about an activity that the design does not have changes nothing.
+    partly = roster.able(workers, {0: 0, 3: 0})
+    assert {number: len(who) for number, who in partly.items()} == {0: 3, 3: 3}
+
+
+def test_a_design_is_refused_where_nobody_can_do_all_that_one_person_must() -> None:
+    work = {name: {"duration": FIXED, "pools": ["desk"], "skills": [name]} for name in ("check", "approve")}
+    people = {"Anna": {"pools": ["desk"], "skills": ["check"]}, "Ben": {"pools": ["desk"], "skills": ["approve"]},
+              "Cleo": {"pools": ["desk"], "skills": ["check", "approve"]}}  # fmt: skip
+    rules = {"same_person": [["check", "approve"]]}
+    requirements = asked(work, people, pools={"desk": {"most": 3}}, rules=rules)
+    words = "nobody at work in 'desk' has the skills for 'check': 'check', and may also do 'approve'"
+    with pytest.raises(DesignError, match=words):
+        encode(Design("test", TWO, (("desk", 2),)), requirements)
+    assert encode(Design("test", TWO, (("desk", 3),)), requirements).able == {0: {2}, 1: {2}}
+
+
+def test_all_sets_of_groups_are_tried_up_to_a_number_and_beyond_it_each_and_all() -> None:
+    """Three groups of two people each out of three are the worst together; the others hardly have to work."""
+    three = [(frozenset(pair), 1.0) for pair in ((0, 1), (1, 2), (0, 2))]
+    few = [(frozenset({number}), 0.01) for number in range(3, MOST_GROUPS)]
+    hours = [1.0] * 20
+    assert busiest([*three, *few], hours) == (pytest.approx(1.0), (0, 1, 2))
+    assert busiest([*three, *few, (frozenset({18}), 0.0)], hours)[0] == pytest.approx(1.0), "no work is no group"
+    assert busiest([*three, *few, (frozenset({0, 1}), 0.5)], hours) == (pytest.approx(3.5 / 3), (0, 12, 1, 2))
+    assert busiest([*three, *few, (frozenset({18}), 0.01)], hours) == (pytest.approx(0.5), (0,))
+    pairs = [(frozenset(pair), 1.0) for pair in combinations(range(6), 2)]  # fifteen
+    assert busiest(pairs, hours) == (pytest.approx(15 / 6), tuple(range(15)))
+    assert busiest([], hours) == (0.0, ())
+    assert busiest([(frozenset({0}), 1.0)], [0.0])[0] == np.inf
+
+
+def test_people_who_cannot_keep_up_are_said_to_and_their_cases_are_measured_as_far_as_they_end() -> None:
+    requirements = office(1.0, same_person=[["check", "approve"]])
+    found = evaluate(Design("test", TWO, (("desk", 1),)), requirements, "simulation", cases=200)
+    assert not found.valid
+    assert "busy 20.00 times over" in found.reason or "load of 20.00" in found.reason
+    assert found.cycle_time > 100

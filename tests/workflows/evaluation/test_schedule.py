@@ -173,3 +173,26 @@ def test_tasks_without_a_machine_wait_for_nobody_but_those_before_them() -> None
             "a": (0, 0.0, 5.0), "wait": (-1, 5.0, 12.0), "also": (-1, 0.0, 7.0), "b": (0, 21.0, 26.0),
         }  # fmt: skip
     assert upward_ranks(work) == [5 + 9 + 7 + 9 + 5, 7 + 9 + 5, 7, 5]
+
+
+def test_equal_ends_go_to_the_first_machine_and_equal_ranks_in_the_order_of_the_graph() -> None:
+    alike = TaskGraph(("b", "a", "c"), ((2.0, 2.0),) * 3, {})
+    for make in (heft, list_schedule):
+        placed = [(one.task, one.machine, one.start) for one in make(alike).placed]
+        assert placed == [("a", 1, 0.0), ("b", 0, 0.0), ("c", 0, 2.0)], "listed by start, end and name"
+    # A task of no duration has the rank of what follows it, and comes first all the same.
+    instant = TaskGraph(("late", "early"), ((3.0,), (0.0,)), {(1, 0): 0.0})
+    assert upward_ranks(instant) == [3.0, 3.0]
+    assert [(one.task, one.start, one.end) for one in heft(instant).placed] == [
+        ("early", 0.0, 0.0), ("late", 0.0, 3.0),
+    ]  # fmt: skip
+
+
+def test_work_that_needs_no_machine_waits_for_what_comes_before_and_holds_up_what_follows() -> None:
+    never = float("inf")
+    times = ((4.0,), (never,), (never,), (1.0,))
+    work = TaskGraph(("a", "wait", "walk", "b"), times, {(0, 1): 9.0, (0, 2): 9.0, (1, 3): 2.0}, {1: 5.0, 2: 1.0})
+    for make in (heft, list_schedule):
+        placed = {one.task: (one.machine, one.start, one.end) for one in make(work).placed}
+        # Nothing is handed over to nobody, but what comes from there is.
+        assert placed == {"a": (0, 0.0, 4.0), "wait": (-1, 4.0, 9.0), "walk": (-1, 4.0, 5.0), "b": (0, 11.0, 12.0)}

@@ -114,6 +114,8 @@ def test_as_many_cases_are_simulated_as_asked_for(monkeypatch: pytest.MonkeyPatc
         (Activity("a", Handling(delay=1.0)), {}, {}, False),
         (Activity("a", Handling(scheduling="due")), {}, {}, False),
         (Activity("a", Handling(priority=5, due=9.0)), {}, {}, True),
+        (Sequence((B, Activity("a", Handling(timeout=99.0)), C)), {}, {}, False),
+        (Parallel((B, Activity("a", Handling(delay=1.0)))), {}, {}, False),
     ],
 )
 def test_a_schedule_is_for_one_run_without_chance(root: Block, demand: Any, change: Any, one: bool) -> None:
