@@ -11,6 +11,9 @@ Start with `scoring`, then `function`. In the order in which data flows:
     combination    several rewards as one, by weights or by comparison
     presets        combinations for five domains
     scoring        the one boundary where a reward may fail: time limits, exceptions, checked scores
+    attacks        replies that a reward should not prefer to a good answer, and a search for a constant one
+    trial          a reward on trial: what wins that should not, and how much a policy would gain by it
+    answer_drift   whether answers become alike, repeat themselves, parrot the question or grow
     statistics     how the parts of a reward develop over a run, and an alarm when one is gamed
 
 A failure is a value (`types.Failed`), never a 0. Rewards do not know the training loop, and none of this needs torch

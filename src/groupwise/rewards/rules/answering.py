@@ -2,11 +2,11 @@
 
     answers = form · substance
 
-`form` is what every reply needs: an order of words that English has, nothing said twice, no instructions to whoever
-scores it. `substance` compares with a reference answer where there is one: how much of what the reference adds to the
-question the reply says, without contradicting its numbers or its negations. Without a reference it is only whether the
-reply takes up the question and adds something of its own. That tells an answer from a polite constant, but not a right
-answer from a wrong one, so such scores carry the flag `style_only`.
+`form` is what every reply needs: an order of words that English has, nothing said twice, little filler, no
+instructions to whoever scores it. `substance` compares with a reference answer where there is one: how much of what
+the reference adds to the question the reply says, without contradicting its numbers or its negations. Without a
+reference it is only whether the reply takes up the question and adds something of its own. That tells an answer from a
+polite constant, but not a right answer from a wrong one, so such scores carry the flag `style_only`.
 """
 
 import re
@@ -72,20 +72,25 @@ def answering(question: str, reply: str, references: Sequence[str] = ()) -> Answ
 
 
 def form_of(reply: str) -> float:
-    """1 for ordinary prose; less for words in an order that English does not have, for heaps and for repetition."""
+    """Near 1 for plain prose; less for filler, repetition, heaps, and words in an order that English does not have."""
     words = words_of(reply)
     if not words:
         return 0.0
-    return word_order(reply) * without_repetition(words)
+    return word_order(reply) * without_repetition(words) * density(reply)
 
 
 REPEATED = 3  # words in a row
 
 
 def without_repetition(words: Sequence[str]) -> float:
-    """The square of the share of distinct runs of three words: a text said twice scores a quarter."""
+    """The square of the share of runs of three words that are new: a text said twice scores a quarter."""
+    return (1 - repeated_share(words)) ** 2
+
+
+def repeated_share(words: Sequence[str]) -> float:
+    """The share of runs of three words that occurred before in the text."""
     runs = [tuple(words[n : n + REPEATED]) for n in range(max(1, len(words) - REPEATED + 1))]
-    return (len(set(runs)) / len(runs)) ** 2
+    return 1 - len(set(runs)) / len(runs)
 
 
 FEWEST_FUNCTION_WORDS = 0.25  # ordinary prose has 0.4 to 0.55
@@ -118,21 +123,20 @@ UNRELATED = 0.1  # of a reply that takes up nothing: it may still be an answer, 
 
 
 def relevance(question: str, reply: str) -> float:
-    """√(taken up · added) · density, without a reference.
+    """√(taken up · added), without a reference.
 
     taken up: how many subjects of the question the reply mentions, of a third of them (at least 1, at most 3).
     added: n / (n + 4) for the n words it adds that the question does not have and that do not fit any question.
-    density: the mean share of such words in its sentences, so that filler lowers it.
     """
     asked, said = specifics(question), specifics(reply)
     wanted = min(ENOUGH_TAKEN_UP, max(1, round(len(asked) / 3)))
     taken_up = max(UNRELATED, min(1.0, len(asked & said) / wanted)) if asked else 1.0
     own = _weight(said - asked)
-    return float((taken_up * own / (own + HALF_ADDED)) ** 0.5) * density(reply)
+    return float((taken_up * own / (own + HALF_ADDED)) ** 0.5)
 
 
 def density(reply: str) -> float:
-    """How much of a reply's sentences is about something, in [0, 1]: filler lowers it."""
+    """The mean share of words in a reply's sentences that do not fit any question: filler lowers it."""
     sentences = [found for found in SENTENCE.findall(reply) if words_of(found)]
     shares = [len(specifics(sentence)) / max(1, len(subjects(sentence))) for sentence in sentences]
     return fmean(shares) if shares else 0.0
