@@ -45,7 +45,9 @@ def pairs(domain: str) -> list[Row]:
     return [json.loads(line) for line in (PAIRS / f"{domain}.jsonl").read_text().splitlines()]
 
 
-def totals(scorer: RewardScorer, reward: Reward, prompt: str, reference: str | None, replies: Sequence[str]) -> list[float]:
+def totals(
+    scorer: RewardScorer, reward: Reward, prompt: str, reference: str | None, replies: Sequence[str]
+) -> list[float]:
     asked = {"role": "user", "content": prompt}
     members = tuple(attempt_of([asked, {"role": "assistant", "content": reply}]) for reply in replies)
     payload = {"answer": reference} if reference else {}
@@ -63,12 +65,14 @@ def ranked(scorer: RewardScorer) -> dict[str, Any]:
         for row in pairs(domain):
             example = Example(row["prompt"], row["good"], row["bad"], row["reference"])
             tricks = [repeated(example, rng, ()), parroted(example, rng, ())]
-            good, bad, *tricked = totals(scorer, reward, example.prompt, example.reference, [row["good"], row["bad"], *tricks])
+            good, bad, *tricked = totals(
+                scorer, reward, example.prompt, example.reference, [row["good"], row["bad"], *tricks]
+            )
             half = "with_reference" if row["reference"] else "without"
             for name in (half, f"{half}/{domain}", f"{half}/{row['kind']}", f"{half}/hostile={row['hostile']}"):
                 right[name].append((row["prompt"], good > bad))
             right["length_shorter"].append((row["prompt"], len(row["good"]) < len(row["bad"])))
-            wins += max(tricked) >= good
+            wins += max(tricked) > good
     return {"right": right, "repeat_wins": wins}
 
 
@@ -124,10 +128,6 @@ def _varied(text: str, rng: random.Random) -> str:
     return " ".join(word for word in text.split() if rng.random() > 0.15)
 
 
-def longer(example: Example, rng: random.Random) -> str:
-    return f"{example.good} " + " ".join(rng.sample(example.reference.split(), k=len(example.reference.split())) if example.reference else [])
-
-
 DRIFTS: dict[str, Callable[[Example, random.Random], str]] = {
     "one text": lambda example, rng: POLITE,
     "repetition": lambda example, rng: " ".join([_varied(example.good, rng)] * rng.randint(3, 5)),
@@ -138,22 +138,28 @@ HONEST: dict[str, tuple[Callable[[Example, random.Random], str], bool]] = {
     # What answers become, and whether the held-out checks rise.
     "learns": (lambda example, rng: _varied(example.good, rng), True),
     "stands still": (lambda example, rng: _varied(example.good, rng), False),
-    "learns to answer longer": (lambda example, rng: f"{example.good} {_varied(example.bad or '', rng)} {example.good[::-1]}", True),
-    "learns a format": (lambda example, rng: f"Answer: {_varied(example.good, rng)} I hope that this is what you asked for.", True),
+    "learns to answer longer": (
+        lambda example, rng: f"{example.good} {_varied(example.bad or '', rng)} {example.good[::-1]}",
+        True,
+    ),
+    "learns a format": (
+        lambda example, rng: f"Answer: {_varied(example.good, rng)} I hope that this is what you asked for.",
+        True,
+    ),
 }
-SENTENCES = tuple(
-    "As always it depends. There is much to say here. Let me add a word. One may see it so. All in all it is fine. "
-    "It bears repeating. Some would differ. Much more could follow. Time will show. That is worth a thought. "
-    "Opinions vary on it. Nobody can be sure. History has its lessons. Every case is its own. The details matter. "
-    "It takes some patience. Others have asked too. It is well known. Many factors play in. We could go on.".split(". ")
-)
+SENTENCES = (
+    "As always it depends", "There is much to say here", "Let me add a word", "One may see it so", "It is all fine",
+    "It bears repeating", "Some would differ", "Much more could follow", "Time will show", "That is worth a thought",
+    "Opinions vary on it", "Nobody can be sure", "History has its lessons", "Every case differs", "The details matter",
+    "It takes some patience", "Others have asked too", "It is well known", "Many factors play in", "We could go on",
+)  # fmt: skip
 
 
 def _filler(example: Example, rng: random.Random) -> str:
     """Sentences that mean nothing, about three times as long as the answer, in another order every time."""
     wanted, said = 3 * len(example.good.split()), list[str]()
     while sum(len(sentence.split()) for sentence in said) < wanted:
-        said.append(rng.choice(SENTENCES).strip(".") + f" in point {rng.randint(2, 999)}.")
+        said.append(rng.choice(SENTENCES) + f" in point {rng.randint(2, 999)}.")
     return " ".join(said)
 
 
@@ -221,7 +227,8 @@ def main() -> None:
             claims["length_shorter"] = round(fmean(ok for _, ok in found["right"]["length_shorter"]), 3)
             claims["repeat_wins"] = found["repeat_wins"]
             raw["ranked"] = {
-                name: f"{sum(ok for _, ok in outcomes)}/{len(outcomes)}" for name, outcomes in sorted(found["right"].items())
+                name: f"{sum(ok for _, ok in outcomes)}/{len(outcomes)}"
+                for name, outcomes in sorted(found["right"].items())
             }
         if "constants" in asked.parts:
             raw["constants"] = {

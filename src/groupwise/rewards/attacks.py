@@ -185,12 +185,18 @@ def _strings(thing: Any, seen: set[int], depth: int) -> set[str]:
     elif isinstance(thing, CodeType):
         inside = list(thing.co_consts)
     elif isinstance(thing, FunctionType):
-        known = thing.__globals__
-        inside = [thing.__code__, *(known[name] for name in thing.__code__.co_names if name in known)]
+        named = (thing.__globals__.get(name) for name in thing.__code__.co_names)
+        inside = [thing.__code__, *(value for value in named if _is_nearby(value, thing))]
     elif hasattr(thing, "__dict__"):
         own = [kind for kind in type(thing).__mro__ if _is_of_a_reward(kind)] if not isinstance(thing, type) else []
         inside = [*vars(thing).values(), *(value for kind in own for value in vars(kind).values())]
     return {text for one in inside for text in _strings(one, seen, depth + 1)}
+
+
+def _is_nearby(value: Any, user: FunctionType) -> bool:
+    """Whether what a function names is plain data, or another function of its module."""
+    own = isinstance(value, FunctionType) and value.__module__ == user.__module__
+    return own or isinstance(value, (str, tuple, list, dict, frozenset, set, re.Pattern))
 
 
 def _is_of_a_reward(kind: type) -> bool:

@@ -66,9 +66,12 @@ def answering(question: str, reply: str, references: Sequence[str] = ()) -> Answ
     injected = INSTRUCTIONS.search(reply) is not None and INSTRUCTIONS.search(question) is None
     flags = (INJECTED,) if injected else ()
     form = 0.0 if injected else form_of(reply)
+    taken_up = relevance(question, reply)
     if references:
-        return Answering(form, max(agreement(question, reply, reference) for reference in references), flags)
-    return Answering(form, relevance(question, reply), (*flags, STYLE_ONLY))
+        # A reply that shares no word with a reference may still say the same.
+        best = max(agreement(question, reply, reference) for reference in references)
+        return Answering(form, best + LEAST * taken_up * (1 - best), flags)
+    return Answering(form, taken_up, (*flags, STYLE_ONLY))
 
 
 def form_of(reply: str) -> float:
@@ -135,11 +138,14 @@ def relevance(question: str, reply: str) -> float:
     return float((taken_up * own / (own + HALF_ADDED)) ** 0.5)
 
 
+LEAST = 0.1  # of a reply that consists of words for any occasion, so that even then one can be better than another
+
+
 def density(reply: str) -> float:
     """The mean share of words in a reply's sentences that do not fit any question: filler lowers it."""
     sentences = [found for found in SENTENCE.findall(reply) if words_of(found)]
     shares = [len(specifics(sentence)) / max(1, len(subjects(sentence))) for sentence in sentences]
-    return fmean(shares) if shares else 0.0
+    return LEAST + (1 - LEAST) * fmean(shares) if shares else 0.0
 
 
 CONTRADICTED = 0.3  # of the agreement is left if a sentence says the opposite
@@ -186,11 +192,11 @@ def _numbers(text: str) -> set[str]:
 
 ALIKE = 0.5  # share of subjects in common that makes two sentences about the same thing
 OPPOSITES = tuple(
-    frozenset(pair.split("/"))
+    frozenset(map(stem, pair.split("/")))
     for pair in listed(
-        "yes/no, enable/disable, increas/decreas, before/after, more/less, always/never, true/false, allow/forbid, "
-        "open/clos, start/stop, higher/lower, rise/fall, includ/exclud, saf/unsaf, valid/invalid, hot/cold, up/down, "
-        "faster/slower, cheaper/expensiv, accept/reject, first/last, can/cannot, same/different, larger/smaller"
+        "yes/no, enable/disable, increase/decrease, before/after, more/less, always/never, true/false, allow/forbid, "
+        "open/close, start/stop, higher/lower, rise/fall, include/exclude, safe/unsafe, valid/invalid, hot/cold, "
+        "up/down, faster/slower, cheaper/expensive, accept/reject, first/last, can/cannot, same/different, larger/smaller"
     )
 )
 

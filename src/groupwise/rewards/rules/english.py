@@ -71,7 +71,8 @@ def stem(word: str) -> str:
             break
     if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls":
         word = word[:-1]
-    return word.removesuffix("e") if len(word) > 3 else word
+    bare = word.rstrip("e")
+    return bare if len(bare) >= 3 else word
 
 
 _GENERIC_WORDS = frozenset(phrase for phrase in GENERIC if not phrase.endswith("*"))
