@@ -194,9 +194,10 @@ ALIKE = 0.5  # share of subjects in common that makes two sentences about the sa
 OPPOSITES = tuple(
     frozenset(map(stem, pair.split("/")))
     for pair in listed(
-        "yes/no, enable/disable, increase/decrease, before/after, more/less, always/never, true/false, allow/forbid, "
-        "open/close, start/stop, higher/lower, rise/fall, include/exclude, safe/unsafe, valid/invalid, hot/cold, "
-        "up/down, faster/slower, cheaper/expensive, accept/reject, first/last, can/cannot, same/different, larger/smaller"
+        "yes/no, enable/disable, increase/decrease, before/after, more/less, always/never, true/false, "
+        "allow/forbid, open/close, start/stop, higher/lower, rise/fall, include/exclude, safe/unsafe, "
+        "valid/invalid, hot/cold, up/down, faster/slower, cheaper/expensive, accept/reject, first/last, "
+        "can/cannot, same/different, larger/smaller"
     )
 )
 
