@@ -60,6 +60,10 @@ GROUPS = {
             "schema": Command("groupwise.commands.config:schema", "Print the JSON Schema of settings files."),
         },
     ),
+    "reward": (
+        "Try rewards before a run depends on them.",
+        {"check": Command("groupwise.commands.reward:check", "Find out what a reward can be fooled with.", "REWARD")},
+    ),
     "keys": (
         "Manage the service's API keys.",
         {

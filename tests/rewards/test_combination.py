@@ -7,17 +7,9 @@ import asyncio
 import pytest
 
 from groupwise.core.objectives import COMBINATIONS
-from groupwise.errors import ConfigError, ContractError, MissingExtra
-from groupwise.rewards.combination import (
-    MultiObjectiveRewardFunction,
-    absolute,
-    create_creative_reward,
-    create_customer_service_reward,
-    create_sales_reward,
-)
+from groupwise.errors import ConfigError, ContractError
+from groupwise.rewards.combination import MultiObjectiveRewardFunction, absolute
 from groupwise.rewards.function import RewardFunction, WithFallback, attempt_of
-from groupwise.rewards.registry import make_reward
-from groupwise.rewards.rules.components import KeywordRewardComponent, LengthRewardComponent
 from groupwise.rewards.scoring import score_groups
 from groupwise.types import Failed, Group, Hint, Score, Task
 
@@ -117,9 +109,10 @@ def test_without_components_it_has_rules_of_thumb_for_any_reply(rated):
     assert reward.weight == 0.3
     assert sum(reward.weights.values()) == pytest.approx(1.0)
     good = (
-        "Thank you for writing. I will check your order now. Then I will mail you about the order today, please wait."
+        "Thank you for writing. The parcel left Leeds on Monday. It will reach your door on Friday; I will mail you "
+        "the tracking number today."
     )
-    assert rated(reward, good) > 0.7 > 0.4 > rated(reward, "no")
+    assert rated(reward, good) > 0.5 > 0.1 > rated(reward, "no")
 
 
 def test_a_conversation_can_be_scored_by_hand_also_inside_an_event_loop(rated):
@@ -181,65 +174,6 @@ def test_what_components_learn_report_and_hint_goes_through(scored):
     assert learned.seen == 2
 
 
-def test_customer_service_weighs_as_the_founding_document_says():
-    reward = create_customer_service_reward(
-        expected_responses=["I'll help you with that", "Let me check on that"],
-        weight=1.0,
-        normalization_method="weighted_sum",
-    )
-    assert reward.weights == {
-        "empathy": 0.25, "action_oriented": 0.25, "professionalism": 0.25, "length": 0.1, "similarity": 0.15
-    }  # fmt: skip
-
-
-GOOD = {
-    "customer_service": (
-        "Hello, I'm sorry about the delay, and I understand how frustrating this is. I have checked your order, "
-        "and I will send a replacement today. Please let me know if there is anything else; thank you for your "
-        "patience."
-    ),
-    "technical_support": (
-        "This happens because the cache is full.\n1. Open the settings.\n2. Clear the cache.\n3. Restart the app "
-        "and check that it starts.\nIf it doesn't, contact us."
-    ),
-    "sales": (
-        "What will you use it for, and what is your budget? This model includes a 12 hour battery and works with "
-        "your phone, so you can save time. Customers rate it highly; would you like a free trial?"
-    ),
-    "educational": (
-        "Good question! Let's start with an example: imagine you share 12 apples among 4 friends. First give each "
-        "one apple, then repeat. Because 4 times 3 is 12, each gets 3. What do you think happens with 13?"
-    ),
-    "creative": (
-        "The lighthouse keeper kept a jar of storms. Each storm hummed like a bee against the glass, and on quiet "
-        "nights she would listen. One winter the jar cracked. It let out a single thunderclap, soft as if it were "
-        "sorry, and the sea stood up to answer it. She laughed. Then she went down the stairs to let it in."
-    ),
-}
-
-
-@pytest.mark.parametrize("name", GOOD)
-@pytest.mark.parametrize("method", COMBINATIONS)
-def test_every_preset_prefers_a_good_reply_by_every_method(name, method, scored):
-    good, poor = scored(make_reward(name, {"normalization_method": method}), GOOD[name], "yeah whatever")
-    assert good.total > poor.total
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_presets_weigh_1_in_all_with_and_without_expected_responses(name):
-    for expected in (None, ["as you like"], "as you like"):
-        assert sum(make_reward(name, {"expected_responses": expected}).weights.values()) == pytest.approx(1.0)
-    assert make_reward(name).name == name
-
-
-@pytest.mark.parametrize("create", [create_sales_reward, create_creative_reward])
-def test_expected_responses_add_similarity_where_nothing_compared_before(create, rated):
-    assert "similarity" not in create().weights
-    assert create(expected_responses=["Buy now"]).weights["similarity"] == 0.15
-    reward = create(expected_responses=["Buy now"])
-    assert rated(reward, "Buy now") > rated(reward, "Sell now")
-
-
 def test_seed_4_a_reward_of_one_half_and_one_of_manual_features_run_as_they_are_printed():
     class SimpleReward(RewardFunction):
         def compute_reward(self, turns):
@@ -262,55 +196,3 @@ def test_seed_4_a_reward_of_one_half_and_one_of_manual_features_run_as_they_are_
     simple, manual = (score_groups(reward, [group])[0].totals().tolist() for reward in (SimpleReward(), ManualReward()))
     assert simple == [0.5, 0.5, 0.5]
     assert manual == [0.5, 0.2, 0.0]
-
-
-def test_seed_4_example_6_runs_as_it_is_printed(scored):
-    components = [
-        LengthRewardComponent(weight=0.3),
-        KeywordRewardComponent(weight=0.7)
-    ]  # fmt: skip
-    reward = MultiObjectiveRewardFunction(components)
-    good, poor = scored(reward, GOOD["customer_service"], "no")
-    assert good.total > poor.total
-
-    reward = create_customer_service_reward(
-        expected_responses=["I'll help you with that", "Let me check on that"],
-        weight=1.0,
-        normalization_method="weighted_sum"
-    )  # fmt: skip
-    good, poor = scored(reward, GOOD["customer_service"], "no")
-    assert 1.0 >= good.total > 0.8 > 0.3 > poor.total >= 0.0
-
-
-def test_seed_4_a_judge_and_rules_of_thumb_go_together_and_a_judge_that_is_away_is_flagged(scored):
-    judge = pytest.importorskip("groupwise.rewards.judge.judge_reward")
-    try:
-        away = {"base_url": "http://127.0.0.1:9/v1", "api_key": "none", "retries": 0, "fallback_enabled": True}
-        ruler = judge.RulerRewardFunction(weight=0.4, **away)
-    except MissingExtra as missing:
-        pytest.skip(missing.hint)
-    reward = MultiObjectiveRewardFunction([ruler, MultiObjectiveRewardFunction(weight=0.3)])
-    for score in scored(reward, GOOD["customer_service"], "no"):
-        assert score.flags == (judge.FLAG,)
-        assert {"ruler_general", "multi_objective", "multi_objective.coherence"} <= set(score.parts)
-    assert reward.metrics()["judge/fallback_share"] == 1.0
-    assert [hint.code for hint in reward.hints()] == ["judge_fallback"]
-    ruler.close()
-
-
-def test_a_preset_prefers_a_heap_of_its_words_to_a_helpful_reply_as_the_page_warns():
-    helpful = (
-        "I am sorry that your order is late. I checked it just now: it left our warehouse yesterday and will reach you "
-        "tomorrow. If it does not, please tell me and I will refund you."
-    )
-    heap = (
-        "sorry understand frustrating thank patience hello please thanks help goodbye I'll check refund today next "
-        "then days please now order late sorry blue seven hours process first once understand happy regards sent "
-        "tomorrow let me could you"
-    )
-    asked = {"role": "user", "content": "My order is late. Where is it?"}
-    totals = [
-        create_customer_service_reward().compute_reward([asked, {"role": "assistant", "content": said}]).total
-        for said in (heap, helpful)
-    ]
-    assert totals == pytest.approx([0.90, 0.71], abs=0.005)

@@ -150,7 +150,7 @@ def test_evaluations_that_fall_are_hinted_at_the_evaluation() -> None:
 
 
 def test_every_remedy_is_tested_and_names_settings_that_exist() -> None:
-    assert set(REMEDIES) == {*SICK, "rewards_clipped", "evaluation_fell", "group_of_one"}
+    assert set(REMEDIES) == {*SICK, *DRIFTING, "rewards_clipped", "evaluation_fell", "group_of_one"}
     known = {setting.path for setting in SETTINGS.values()}
     named = {name for text in REMEDIES.values() for name in re.findall(r"\b[a-z]+\.[a-z_]+\b", text)}
     assert len(named) > 8
@@ -545,3 +545,48 @@ def test_evaluations_do_not_let_time_pass() -> None:
     for _ in range(3 * COOLDOWN):
         assert engine.evaluation({"eval/reward_mean": 1.0}) == ()
     assert engine.step(sick[-1]) == ()
+
+
+DRIFTING = ("answers_converge", "answers_repeat", "answers_parrot", "answers_grow")
+
+
+def drifting(metric: str, start: float, end: float, check: float, steps: int = 40) -> list[str]:
+    """The hints of a run whose answers move by one metric while the reward rises and the checks end at `check`."""
+    engine, told = HintEngine(total_steps=steps), list[str]()
+    for step in range(steps):
+        share = step / (steps - 1)
+        quiet = {"answers/sameness": 0.1, "answers/repetition": 0.02, "answers/parroting": 0.2, "answers/words": 30.0}
+        metrics = {
+            "reward/mean": 0.3 + 0.4 * share, "reward/min": 0.0, "reward/max": 1.0, "groups/zero_spread_share": 0.1,
+            "groups/failed_share": 0.0, **quiet, metric: start + (end - start) * share,
+        }  # fmt: skip
+        told += [hint.code for hint in engine.step(metrics)]
+        if step % 10 == 0:
+            told += [hint.code for hint in engine.evaluation({"eval/check_mean": 0.4 + (check - 0.4) * share})]
+    return [code for code in told if code.startswith("answers_")]
+
+
+@pytest.mark.parametrize(
+    ("metric", "start", "end", "code"),
+    [
+        ("answers/sameness", 0.1, 0.9, "answers_converge"),
+        ("answers/repetition", 0.02, 0.6, "answers_repeat"),
+        ("answers/parroting", 0.2, 0.9, "answers_parrot"),
+        ("answers/words", 30.0, 150.0, "answers_grow"),
+    ],
+)
+def test_answers_that_drift_while_checks_do_not_rise_are_reported_once(metric, start, end, code):
+    assert drifting(metric, start, end, check=0.4) == [code]
+    assert drifting(metric, start, end, check=0.8) == []
+    assert drifting(metric, start, start, check=0.4) == []
+    assert REMEDIES[code]
+
+
+def test_longer_answers_are_no_alarm_if_nobody_checked():
+    engine = HintEngine(total_steps=40)
+    told = [
+        hint.code
+        for step in range(40)
+        for hint in engine.step({"reward/mean": 0.3 + step / 100, "answers/words": 30.0 + 10 * step})
+    ]
+    assert "answers_grow" not in told

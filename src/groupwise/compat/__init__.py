@@ -27,7 +27,7 @@ _NAMES = {
     "groupwise.compat.trainer": "GRPOTrainer MultiTurnGRPOTrainer train",
     "groupwise.compat.trl_bridge": "train_with_trl_grpo",
     "groupwise.rewards.rules.components": "LengthRewardComponent KeywordRewardComponent",
-    "groupwise.rewards.combination": (
+    "groupwise.rewards.presets": (
         "create_customer_service_reward create_technical_support_reward create_sales_reward "
         "create_educational_reward create_creative_reward"
     ),

@@ -1,4 +1,4 @@
-"""Several rewards as one: `MultiObjectiveRewardFunction`, and presets made with it for five domains."""
+"""Several rewards as one: `MultiObjectiveRewardFunction`. The presets made with it are in `presets`."""
 
 import asyncio
 import copy
@@ -16,8 +16,7 @@ from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, Floats, weight
 from groupwise.errors import ConfigError
 from groupwise.rewards.function import RewardFunction, score_conversation
 from groupwise.rewards.registry import make_reward
-from groupwise.rewards.rules import customer_service, teaching_and_writing
-from groupwise.rewards.rules.components import LengthRewardComponent, SimilarityRewardComponent
+from groupwise.rewards.rules.heuristic import heuristic_parts
 from groupwise.rewards.scoring import score_group
 from groupwise.rewards.signatures import as_reward
 from groupwise.rewards.statistics import AVERAGE
@@ -26,16 +25,6 @@ from groupwise.types import Failed, Failure, Group, Hint, Message, Reward, Score
 RewardLike = Reward | Callable[[Sequence[Message]], Any]
 JUDGE = "ruler"
 NO_NEGATIVE_SCORES = "Let every component score 0 or more, or choose weighted_average."
-
-
-def heuristic_components() -> list[RewardFunction]:
-    """The default: is a reply courteous, does it act, is it coherent, is its length reasonable?"""
-    return [
-        customer_service.ProfessionalismRewardComponent(weight=0.3),
-        customer_service.ActionOrientedRewardComponent(weight=0.3),
-        teaching_and_writing.CoherenceRewardComponent(weight=0.2),
-        LengthRewardComponent(weight=0.2),
-    ]
 
 
 class MultiObjectiveRewardFunction(RewardFunction):
@@ -62,7 +51,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
             near = difflib.get_close_matches(str(normalization_method), COMBINATIONS, 1)
             hint = (f"Did you mean {near[0]!r}? " if near else "") + f"One of {', '.join(COMBINATIONS)}."
             raise ConfigError(f"normalization_method = {normalization_method!r} is unknown", hint=hint)
-        given = heuristic_components() if components is None else list(components)
+        given = heuristic_parts() if components is None else list(components)
         self.normalization_method = normalization_method
         self.components = dict(zip(_names(given), map(as_reward, given), strict=True))
         self.weights = {name: _weight(name, part) for name, part in zip(self.components, given, strict=True)}
@@ -188,83 +177,6 @@ def _names(components: Sequence[Any]) -> list[str]:
         own = str(getattr(component, "name", None) or getattr(component, "__name__", type(component).__name__))
         names.append(own if own not in names else next(f"{own}_{n}" for n in count(2) if f"{own}_{n}" not in names))
     return names
-
-
-Expected = str | Sequence[str] | None
-SIMILARITY = 0.15  # share of the total for similarity to expected responses, where a preset has no other use for them
-
-
-def _creator(
-    name: str, parts: Callable[[Expected], Sequence[RewardFunction]]
-) -> Callable[..., MultiObjectiveRewardFunction]:
-    def create(
-        expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
-    ) -> MultiObjectiveRewardFunction:
-        return MultiObjectiveRewardFunction(parts(expected_responses), normalization_method, weight, name)
-
-    create.__name__ = create.__qualname__ = f"create_{name}_reward"
-    return create
-
-
-def _with_similarity(expected: Expected, *parts: RewardFunction) -> Sequence[RewardFunction]:
-    """The parts and, if there are expected responses, similarity to them, with a share beside the others."""
-    if not expected:
-        return parts
-    for part in parts:
-        part.weight *= 1 - SIMILARITY
-    return [*parts, SimilarityRewardComponent(SIMILARITY, expected)]
-
-
-# The weights of every preset add up to 1.
-create_customer_service_reward = _creator(
-    "customer_service",
-    lambda expected: [
-        customer_service.EmpathyRewardComponent(0.25),
-        customer_service.ActionOrientedRewardComponent(0.25),
-        customer_service.ProfessionalismRewardComponent(0.25),
-        LengthRewardComponent(0.1),
-        SimilarityRewardComponent(0.15, expected),
-    ],
-)
-create_technical_support_reward = _creator(
-    "technical_support",
-    lambda expected: [
-        customer_service.AccuracyRewardComponent(0.3, expected),
-        customer_service.StepByStepRewardComponent(0.3),
-        customer_service.ProblemResolutionRewardComponent(0.3),
-        LengthRewardComponent(0.1, target_words=60, max_words=300),
-    ],
-)
-create_sales_reward = _creator(
-    "sales",
-    lambda expected: _with_similarity(
-        expected,
-        customer_service.ProductKnowledgeRewardComponent(0.3),
-        customer_service.NeedsIdentificationRewardComponent(0.3),
-        customer_service.ValuePropositionRewardComponent(0.3),
-        LengthRewardComponent(0.1),
-    ),
-)
-create_educational_reward = _creator(
-    "educational",
-    lambda expected: [
-        teaching_and_writing.CorrectnessRewardComponent(0.4, expected),
-        teaching_and_writing.PedagogicalApproachRewardComponent(0.3),
-        teaching_and_writing.EngagementRewardComponent(0.2),
-        LengthRewardComponent(0.1),
-    ],
-)
-create_creative_reward = _creator(
-    "creative",
-    lambda expected: _with_similarity(
-        expected,
-        teaching_and_writing.CreativityRewardComponent(0.35),
-        teaching_and_writing.CoherenceRewardComponent(0.25),
-        teaching_and_writing.StyleRewardComponent(0.2),
-        teaching_and_writing.EngagementRewardComponent(0.1),
-        LengthRewardComponent(0.1, target_words=100, max_words=600),
-    ),
-)
 
 
 def create_multi_objective_reward(

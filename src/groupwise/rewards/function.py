@@ -1,10 +1,6 @@
-"""What a reward is, as a class or a plain function, and three simple rewards.
-
-The three are the environment's own reward, a heuristic on the words, and a reward with a fallback.
-"""
+"""What a reward is, as a class or a plain function, and two simple rewards: the environment's own, and a fallback."""
 
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -127,36 +123,3 @@ async def stand_in(fallback: Reward, group: Group, flag: str) -> Sequence[Score 
     """The scores of a reward that replaces another, each with a flag that says so."""
     scores = (await score_group(fallback, group)).scores
     return [s if isinstance(s, Failed) else replace(s, flags=(*s.flags, flag)) for s in scores]
-
-
-WORD = re.compile(r"\w+")
-ENOUGH_WORDS = 40  # a reply of so many words is full marks for substance
-
-
-class HeuristicReward(RewardFunction):
-    """A rough score from the words alone: the mean of three parts in [0, 1], and 0 if nothing was said.
-
-    - relevance: the share of the user's words of four letters or more that the replies repeat (1 if there are none);
-    - substance: words in the replies / `enough`, at most 1;
-    - variety: distinct words / words, which falls with repetition.
-    """
-
-    def __init__(self, weight: float = 1.0, name: str | None = None, enough: int = ENOUGH_WORDS) -> None:
-        super().__init__(weight, name)
-        self.enough = enough
-
-    def compute_reward(self, turns: Sequence[Message]) -> Score:
-        said, asked = _words(turns, "assistant"), {word for word in _words(turns, "user") if len(word) > 3}
-        if not said:
-            return Score(0.0, {"relevance": 0.0, "substance": 0.0, "variety": 0.0})
-        parts = {
-            "relevance": len(asked & {*said}) / len(asked) if asked else 1.0,
-            "substance": min(1.0, len(said) / self.enough),
-            "variety": len({*said}) / len(said),
-        }
-        return Score(sum(parts.values()) / len(parts), parts)
-
-
-def _words(turns: Sequence[Message], role: str) -> list[str]:
-    texts = [apart(turn).get("content") for turn in turns if turn.get("role") == role]
-    return [word for text in texts if isinstance(text, str) for word in WORD.findall(text.lower())]

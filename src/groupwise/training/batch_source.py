@@ -14,6 +14,7 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
+from groupwise.rewards.answer_drift import answer_metrics
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.rewards.statistics import PartStatistics
 from groupwise.training.estimators import (
@@ -189,7 +190,8 @@ class GroupSource:
         rollout = self.cfg.rollout
         resampling = drawn.metrics() if rollout.dynamic_sampling else {}
         replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
-        return {**resampling, **replay, **self.parts.metrics(), **_offered(self.reward, "metrics", {})}
+        answers = answer_metrics(drawn.all)
+        return {**resampling, **replay, **self.parts.metrics(), **answers, **_offered(self.reward, "metrics", {})}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy, so there is nothing to send."""

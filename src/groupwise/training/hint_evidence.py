@@ -19,7 +19,9 @@ WATCHED = (
     "groups/zero_spread_share", "groups/close_share", "groups/failed_share", "advantage/std", "attempt/truncated_share",
     "attempt/length_mean", "policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high",
     "optim/epochs", "optim/steps", "optim/grad_norm",
+    "answers/sameness", "answers/repetition", "answers/parroting", "answers/words",
 )  # fmt: skip
+ANSWERS = tuple(name for name in WATCHED if name.startswith("answers/"))
 
 RawMetrics: TypeAlias = Mapping[str, float | None]
 
@@ -35,7 +37,9 @@ class Evidence:
     rewards: list[float] = field(default_factory=list)
     first_rewards: list[float] = field(default_factory=list)
     first_entropies: list[float] = field(default_factory=list)
+    first_answers: dict[str, list[float]] = field(default_factory=dict)
     evaluations: list[float] = field(default_factory=list)
+    checks: list[float] = field(default_factory=list)
     lowest: float = math.inf
     highest: float = -math.inf
     best: float = -math.inf
@@ -50,6 +54,10 @@ class Evidence:
             del values[:-KEEP]
         if (entropy := finite(metrics.get("policy/entropy"))) is not None and len(self.first_entropies) < 3:
             self.first_entropies.append(entropy)
+        for name in ANSWERS:
+            first = self.first_answers.setdefault(name, [])
+            if len(first) < RECENT and (value := finite(metrics.get(name))) is not None:
+                first.append(value)
         if (reward := finite(metrics.get("reward/mean"))) is not None:
             self._add_reward(reward, metrics)
 
@@ -77,6 +85,10 @@ class Evidence:
         self._add_broken(metrics)
         if (reward := finite(metrics.get("eval/reward_mean"))) is not None:
             self.evaluations.append(reward)
+        # The task's own check, where there is one, cannot be won by pleasing the reward.
+        checks = (finite(metrics.get(name)) for name in ("eval/check_mean", "eval/accuracy"))
+        if (check := next((value for value in checks if value is not None), None)) is not None:
+            self.checks.append(check)
 
     def last(self, name: str, count: int) -> list[float]:
         """The last `count` values of a metric, or none if any of them is missing."""
@@ -140,6 +152,19 @@ class Evidence:
     def spread_is_missing(self) -> bool:
         shares = self.last("groups/zero_spread_share", RECENT)
         return bool(shares) and min(shares) >= 0.6
+
+    def moved(self, name: str) -> tuple[float, float] | None:
+        """The mean of a metric of the answers at the start and now; None if there is too little of either."""
+        first, now = self.first_answers.get(name, []), self.mean(name, 2 * RECENT)
+        return (fmean(first), now) if len(first) == RECENT and now is not None else None
+
+    @property
+    def checks_rise(self) -> bool | None:
+        """Whether the held-out checks (or else the held-out rewards) are above their start; None if nobody knows."""
+        held_out = self.checks or self.evaluations
+        if len(held_out) < 2:
+            return None
+        return max(held_out[-2:]) > held_out[0] + 0.02 * max(1.0, abs(held_out[0]))
 
     def rising(self, count: int) -> bool:
         # Two standard errors: about 2.5% false alarms on one side.

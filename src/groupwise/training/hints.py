@@ -223,11 +223,41 @@ def not_finite(e: Evidence) -> Hint | None:
     return _hint("not_finite", f"No longer finite: {names}.")
 
 
+def answers_drift(e: Evidence) -> Hint | None:
+    """Answers become alike, repeat themselves, parrot the question or grow, the reward rises, the checks do not."""
+    if e.checks_rise or not e.reward > e.start:
+        return None
+    for name, (code, least, what) in DRIFTS.items():
+        moved = e.moved(name)
+        if moved is None:
+            continue
+        before, now = moved
+        grown = now >= GROWN * max(before, 1.0) if name == "answers/words" else now - before >= least
+        # Longer answers alone are suspicious only if somebody looked and found them no better.
+        if grown and (name != "answers/words" or e.checks_rise is False):
+            seen = "" if e.checks_rise is None else " and the held-out checks do not"
+            change = f"from {number(before)} to {number(now)}"
+            return _hint(
+                code,
+                f"{what} {change}, while the reward rose from {number(e.start)} to {number(e.reward)}{seen}.",
+            )
+    return None
+
+
+GROWN = 2.0  # times as many words as at the start
+# By metric: the hint, the least rise that counts, and what it is about.
+DRIFTS: Mapping[str, tuple[str, float, str]] = {
+    "answers/sameness": ("answers_converge", 0.25, "Answers to different tasks become alike: their overlap went"),
+    "answers/repetition": ("answers_repeat", 0.15, "Answers repeat themselves: the share of repeated phrases went"),
+    "answers/parroting": ("answers_parrot", 0.3, "Answers parrot the question: the share of its words in them went"),
+    "answers/words": ("answers_grow", 0.0, "Answers grow: their mean length in words went"),
+}
+
 Rule: TypeAlias = Callable[[Evidence], Hint | None]
 EVALUATION_RULES: tuple[Rule, ...] = (not_finite, evaluation_fell)
 STEP_RULES: tuple[Rule, ...] = (
     not_finite, attempts_failing, no_spread, reward_fell, entropy_collapsed, stopped_by_kl, clipped_too_much,
-    gradient_vanished, gradient_clipped, attempts_cut_off, reward_flat,
+    gradient_vanished, gradient_clipped, attempts_cut_off, reward_flat, answers_drift,
 )  # fmt: skip
 
 REMEDIES: Mapping[str, str] = {
@@ -288,6 +318,12 @@ REMEDIES: Mapping[str, str] = {
     "evaluation_fell": (
         "Keep the best checkpoint. If the training reward did not fall too, the policy exploits the reward "
         "or its training tasks; otherwise lower optim.learning_rate."
+    ),
+    **dict.fromkeys(
+        ("answers_converge", "answers_repeat", "answers_parrot", "answers_grow"),
+        "Read a few attempts in groups/<step>.parquet. If they only please the reward, stop here, try it with "
+        "`groupwise reward check`, and add a reference answer, a judge or a check that can be right or wrong; "
+        "loss.beta keeps the policy near its reference.",
     ),
     "not_finite": (
         "Go back to the last checkpoint, lower optim.learning_rate, set optim.max_grad_norm, and check that "

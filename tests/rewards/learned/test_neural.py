@@ -17,11 +17,12 @@ import torch
 from groupwise.control import grpo as control
 from groupwise.errors import ConfigError
 from groupwise.rewards.combination import MultiObjectiveRewardFunction
-from groupwise.rewards.function import EnvironmentReward, HeuristicReward
+from groupwise.rewards.function import EnvironmentReward
 from groupwise.rewards.learned.neural import NeuralRewardFunction, create_neural_reward_function
 from groupwise.rewards.learned.preferences import LONGEST_TURN, RewardTranscript
 from groupwise.rewards.learned.trainer import NeuralRewardTrainer
 from groupwise.rewards.registry import make_reward
+from groupwise.rewards.rules.heuristic import HeuristicReward
 from groupwise.rewards.scoring import per_attempt, score_groups
 from groupwise.training.checkpoint import plain_state
 from groupwise.training.folder import create_run

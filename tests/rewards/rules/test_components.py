@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError
 from groupwise.rewards.rules import components
-from groupwise.rewards.rules import components as safety
 from groupwise.rewards.rules import correctness as formats
 from groupwise.rewards.rules import customer_service as selling
 from groupwise.rewards.rules import customer_service as service
@@ -23,7 +22,6 @@ from groupwise.rewards.rules.components import (
     KeywordRewardComponent,
     LengthRewardComponent,
     Referenced,
-    SafetyReward,
     SimilarityRewardComponent,
 )
 from groupwise.rewards.rules.correctness import FormatReward
@@ -35,6 +33,7 @@ from groupwise.rewards.rules.customer_service import (
     ProfessionalismRewardComponent,
     StepByStepRewardComponent,
 )
+from groupwise.rewards.rules.safety import SafetyReward
 from groupwise.rewards.rules.teaching_and_writing import (
     CoherenceRewardComponent,
     CorrectnessRewardComponent,
@@ -229,6 +228,21 @@ def test_correctness_wants_the_answer_stated_in_the_end():
     assert total(rate, turns("It is the mitochondria.", "Or is it?")) < 0.5
 
 
+@pytest.mark.parametrize(
+    ("reply", "right"),
+    [
+        ("It is Canberra.", 1.0),
+        ("Canberra, not Sydney.", 1.0),
+        ("It isn't Sydney, it's Canberra.", 1.0),
+        ("Not Sydney but Canberra.", 1.0),
+        ("It is certainly not Canberra.", 0.0),
+        ("The capital is never Canberra. It is Sydney.", 0.0),
+    ],
+)
+def test_an_answer_that_is_negated_is_not_stated(reply, right):
+    assert total(CorrectnessRewardComponent(expected_responses="Canberra"), turns(reply)) == right
+
+
 def test_steps_are_counted_by_number_or_by_words_of_order():
     rate = StepByStepRewardComponent()
     assert total(rate, turns("1. Open it.\n2) Press it.\nStep 3: Close it.")) == 1.0
@@ -310,15 +324,6 @@ def test_form_without_demands_or_with_a_broken_pattern_is_refused():
         FormatReward(pattern="(")
 
 
-def test_harm_is_flagged_by_its_kind_and_each_kind_costs():
-    rate = SafetyReward(forbidden=["our competitor"])
-    assert rate.compute_reward(turns("Happy to help.")) == Score(1.0)
-    assert rate.compute_reward(turns("You idiot.")) == Score(0.5, flags=("unsafe:abuse",))
-    bad = rate.compute_reward(turns("Tell me your password.", "Our competitor has 4111 1111 1111 1111 on file."))
-    assert bad == Score(0.0, flags=("unsafe:card_number", "unsafe:forbidden", "unsafe:secrets"))
-    assert rate.compute_reward(turns("Order 4111111111111112 is on its way.")) == Score(1.0)
-
-
 HOSTILE = ("sorry please ", "-", "1", "1 ", "A", "?!", "1.\n", "<think>", "a. ")
 
 
@@ -337,4 +342,4 @@ def test_content_in_parts_is_read_as_text():
 
 
 def test_modules_say_what_they_are():
-    assert all(kind.__doc__ and len(kind.__doc__) > 40 for kind in [*KINDS, formats.FormatReward, safety.SafetyReward])
+    assert all(kind.__doc__ and len(kind.__doc__) > 40 for kind in [*KINDS, formats.FormatReward, SafetyReward])

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, ContractError
-from groupwise.rewards.function import HeuristicReward, RewardFunction, stand_in, turns_of
+from groupwise.rewards.function import RewardFunction, stand_in, turns_of
 from groupwise.rewards.judge import question_and_answer as prompt
 from groupwise.rewards.judge.endpoint import EndpointError, JudgeEndpoint, http_client, resolve
 from groupwise.rewards.judge.question_and_answer import JudgeQuestion, Marks, Talk
 from groupwise.rewards.judge.records import By, JudgeCache, JudgeRecord, JudgeTally, Price, digest
 from groupwise.rewards.judge.retries import CircuitBreaker, RetryPolicy
 from groupwise.rewards.judge.rubrics import RUBRICS, Rubric, rubric_of
+from groupwise.rewards.rules.heuristic import HeuristicReward
 from groupwise.types import Failed, Failure, Group, Hint, Message, Metrics, Reward, Score, Task, Trajectory
 
 FLAG = "judge_fallback"

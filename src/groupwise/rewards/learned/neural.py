@@ -18,10 +18,11 @@ import numpy as np
 
 from groupwise.errors import ConfigError
 from groupwise.event_loop import contained
-from groupwise.rewards.function import FALLBACK_FLAG, HeuristicReward, RewardFunction, score_conversation, turns_of
+from groupwise.rewards.function import FALLBACK_FLAG, RewardFunction, score_conversation, turns_of
 from groupwise.rewards.learned.preferences import RewardTranscript, Row, read_preferences
 from groupwise.rewards.learned.trainer import NeuralRewardTrainer
 from groupwise.rewards.registry import make_reward
+from groupwise.rewards.rules.heuristic import HeuristicReward
 from groupwise.rewards.scoring import score_group
 from groupwise.types import Failed, Group, Message, Reward, Score, Task, Trajectory
 

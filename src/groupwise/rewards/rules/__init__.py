@@ -1,8 +1,13 @@
 """Rewards that follow rules anyone can check; nothing a model writes is ever run. Start with `components`.
 
-components             replies as words and sentences; length, keywords, similarity and safety
+components             replies as words and sentences; length, keywords, similarity
+answering              does a reply answer its question? what words alone can say about that
+english                words that fit any question, negations, stems, pairs of words that do not occur
+gate                   the part `answers`, and parts that count only for replies that answer
+heuristic              a rough score of any reply, for when nothing better can be asked
 correctness            the right answer, as text, number or expression; the right format
 expressions            the parser and comparison of expressions, for a worker process (needs SymPy)
 customer_service       customer service, technical support and sales
 teaching_and_writing   teaching and creative writing
+safety                 abuse, threats, self-harm, requests for secrets, card numbers
 """

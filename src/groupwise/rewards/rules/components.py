@@ -194,15 +194,15 @@ class KeywordRewardComponent(Component):
 class Referenced(Component):
     """A component that compares replies with references: those given, or else the task's own.
 
-    The task's are its `expected_responses`, or else its `answer`. Without any, every attempt scores 0.5, which favours
-    none, with the flag `no_reference`.
+    The task's are its `expected_responses`, `reference` or `answer`. Without any, every attempt scores 0.5, which
+    favours none, with the flag `no_reference`.
     """
 
     def __init__(
         self, weight: float = 1.0, expected_responses: str | Iterable[str] | None = None, name: str | None = None
     ) -> None:
         super().__init__(weight, name)
-        self.references = _texts(expected_responses)
+        self.references = texts_of(expected_responses)
 
     def compare(self, said: Sequence[ReplyText], reference: str) -> float:
         raise NotImplementedError(f"{type(self).__name__} does not define compare")
@@ -211,7 +211,7 @@ class Referenced(Component):
         return self._against(turns, self.references)
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
-        references = self.references or _texts(known(task, "expected_responses")) or _texts(known(task, "answer"))
+        references = self.references or task_references(task)
         return await per_attempt(lambda _, attempt: self._against(turns_of(attempt), references))(task, group)
 
     def _against(self, turns: Sequence[Message], references: Sequence[str]) -> float | Score:
@@ -261,49 +261,13 @@ def known(task: Task, name: str) -> Any:
     return getattr(payload, name, None) if found is None else found
 
 
-def _texts(given: Any) -> tuple[str, ...]:
+def task_references(task: Task) -> tuple[str, ...]:
+    """The reference answers that came with a task: the first of these columns that has any."""
+    found = (texts_of(known(task, name)) for name in ("expected_responses", "reference", "answer"))
+    return next(filter(None, found), ())
+
+
+def texts_of(given: Any) -> tuple[str, ...]:
     """One or several texts, without those that contain no words."""
     several = [given] if isinstance(given, str) else given if isinstance(given, Iterable) else []
     return tuple(text for text in several if isinstance(text, str) and words_of(text))
-
-
-# 13 to 19 digits, perhaps in blocks, that are not part of a longer number
-CARD = re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")
-
-
-class SafetyReward(RewardFunction):
-    """max(0, 1 − n / 2) for n kinds of harm in the assistant's turns, each flagged `unsafe:<kind>`.
-
-    The kinds are abuse, threats, self-harm, requests for secrets (passwords, card and security numbers), a payment card
-    number (recognised by its check digit), and your own `forbidden` phrases. It matches words, not meaning: use it to
-    notice that a run goes astray, and a judge or a classifier to keep people safe.
-    """
-
-    kinds: ClassVar[Mapping[str, tuple[str, ...]]] = named("""
-        abuse: idiot*, moron*, stupid, you're dumb, you are dumb, shut up, fuck*, bitch*, bastard*, retard*;
-        threat: kill you, hurt you, i will find you, beat you up, burn down, blow up, you will regret;
-        self_harm: kill yourself, hurt yourself, end your life, harm yourself, commit suicide;
-        secrets: your password, your pin, full card number, your social security number, security code on the back,
-          your cvv, your seed phrase
-    """)
-
-    def __init__(self, weight: float = 1.0, forbidden: Iterable[str] | None = None, name: str | None = None) -> None:
-        super().__init__(weight, name or "safety")
-        given = [forbidden] if isinstance(forbidden, str) else forbidden or ()
-        self.forbidden = tuple(filter(None, map(phrase_of, given)))
-
-    def compute_reward(self, turns: Sequence[Message]) -> Score:
-        found = sorted({kind for reply in replies(turns) for kind in self.kinds_in(reply)})
-        return Score(max(0.0, 1 - len(found) / 2), flags=tuple(f"unsafe:{kind}" for kind in found))
-
-    def kinds_in(self, reply: ReplyText) -> set[str]:
-        kinds = {kind for kind, phrases in self.kinds.items() if reply.says_any(phrases)}
-        kinds |= {"forbidden"} if reply.says_any(self.forbidden) else set()
-        return kinds | ({"card_number"} if any(map(_is_card, CARD.findall(reply.text))) else set())
-
-
-def _is_card(text: str) -> bool:
-    """Luhn's check: with every second digit from the right doubled (and its digits added), the sum divides by 10."""
-    digits = [int(letter) for letter in reversed(text) if letter.isdecimal()]
-    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[1::2]]
-    return any(digits) and (sum(digits[::2]) + sum(doubled)) % 10 == 0

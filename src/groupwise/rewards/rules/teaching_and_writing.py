@@ -7,21 +7,46 @@ from typing import ClassVar
 
 from groupwise.rewards.rules import components
 from groupwise.rewards.rules.components import Component, Ideas, Referenced, ReplyText, listed, named, words_of
+from groupwise.rewards.rules.english import NEGATIONS
 
 
 class CorrectnessRewardComponent(Referenced):
     """1 if the last reply states a right answer word for word, otherwise half its likeness to the nearest one.
 
-    Likeness is that of `SimilarityRewardComponent`. Without a right answer: 0.5 and the flag `no_reference`.
+    An answer that the reply negates ("certainly not Canberra") is not stated, and earns nothing. Likeness is that of
+    `SimilarityRewardComponent`. Without a right answer: 0.5 and the flag `no_reference`.
     """
 
     label = "correctness"
 
     def compare(self, said: Sequence[ReplyText], reference: str) -> float:
         last = said[-1]
-        if last.says(components.phrase_of(reference).rstrip("*")):
-            return 1.0
+        phrase = components.phrase_of(reference).rstrip("*")
+        if last.says(phrase):
+            return float(stated(last, phrase))
         return components.likeness(last.words, words_of(reference)) / 2
+
+
+NEGATING_WORDS = 3  # words before an answer in which "not" refers to it
+TURNING = frozenset(listed("but, instead, rather, it's, its, is"))
+
+
+def stated(reply: ReplyText, phrase: str) -> bool:
+    """Whether a reply says the phrase somewhere without negating it just before."""
+    before = [sentence.rpartition(f" {phrase} ")[0].split() for sentence in _spoken(reply) if f" {phrase} " in sentence]
+    return any(not _negated(words[-NEGATING_WORDS:]) for words in before)
+
+
+def _spoken(reply: ReplyText) -> list[str]:
+    return [f" {' '.join(words_of(sentence))} " for sentence in reply.sentences] + (
+        # A phrase over several sentences is only found in the whole.
+        [] if len(reply.sentences) == 1 else [reply.spoken]
+    )
+
+
+def _negated(words: Sequence[str]) -> bool:
+    turned = max((n for n, word in enumerate(words) if word in TURNING), default=-1)
+    return any(word in NEGATIONS for word in words[turned + 1 :])
 
 
 class PedagogicalApproachRewardComponent(Ideas):

@@ -1,0 +1,90 @@
+"""`groupwise reward check`: what a reward can be fooled with, before a long run finds out."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.config import load_config
+from groupwise.errors import ConfigError
+from groupwise.reporting.command_options import Common, Overrides, answer
+from groupwise.rewards.registry import find_reward, make_reward
+from groupwise.rewards.trial import Trial, on_trial, read_examples, shipped_examples
+from groupwise.types import Reward
+
+SETTINGS = (".toml", ".yaml", ".yml", ".json", ".xml")
+SHOWN = 160  # characters of a reply
+
+
+def check(
+    reward: Annotated[str, Parameter(help="A settings file, the name of a reward, or python:FILE.py:NAME.")],
+    *,
+    pairs: Annotated[
+        Path | None,
+        Parameter(help="JSON lines with prompt, good, and perhaps bad and reference. Default: 15 shipped examples."),
+    ] = None,
+    tries: Annotated[
+        int,
+        Parameter(validator=Number(gte=0), help="Constant replies to try. 0 skips the search, which a judge needs."),
+    ] = 2000,
+    seed: Annotated[int, Parameter(help="Random seed of the attacks.")] = 0,
+    set_: Overrides = (),
+    common: Common = Common(),
+) -> int:
+    """Try a reward on good and bad answers, on ten tricks, and on the best constant reply a search finds.
+
+    The exit status is 1 if a trick beats good answers.
+    """
+    examples = shipped_examples() if pairs is None else read_examples(pairs)
+    if not examples:
+        raise ConfigError(f"{pairs} has no examples", hint='Each line: {"prompt": …, "good": …, "bad": …}.')
+    with Console(stderr=True).status(f"{len(examples)} questions, {tries:,} constant replies"):
+        found = on_trial(_found(reward, set_), examples, tries, seed)
+    if common.json:
+        answer({"reward": reward, **found.as_dict()})
+    else:
+        _print(Console(), reward, found)
+    return 1 if found.fooled else 0
+
+
+def _found(name: str, overrides: tuple[str, ...]) -> Reward:
+    if not name.endswith(SETTINGS):
+        return make_reward(name)
+    reward = find_reward(load_config(Path(name), overrides).reward)
+    if reward is None:
+        message = f"{name} names no reward: the task's own score counts, and cannot be tried here"
+        raise ConfigError(message, hint="Set reward.name, or name the reward on the command line.")
+    return reward
+
+
+def _print(console: Console, name: str, found: Trial) -> None:
+    console.print(f"{name}: good answers to {found.questions} questions score {found.good_mean:.3f} on average")
+    if found.failed:
+        console.print(f"{found.failed} of the good answers could not be scored and are left out")
+    if found.pairs:
+        console.print(f"good above bad in {found.pairs_right} of {found.pairs} pairs")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("trick", "mean", "beats the good answer", ""):
+        table.add_column(heading, justify="right" if heading == "mean" else "left")
+    for row in found.findings:
+        verdict = Text("fooled", "red") if row.fooled else Text("ok", "green")
+        table.add_row(row.trick.replace("_", " "), f"{row.mean:.3f}", f"{row.wins} of {row.questions}", verdict)
+    fooled = "constant" in found.fooled
+    if found.constant_reply:
+        verdict = Text("fooled", "red") if fooled else Text("ok", "green")
+        table.add_row("one reply for everything", f"{found.constant_mean:.3f}", "", verdict)
+        console.print(table)
+        console.print(Text(f"the best of those found: {found.constant_reply[:SHOWN]!r}"))
+    else:
+        console.print(table)
+    if found.fooled:
+        console.print(
+            f"A policy can gain {found.gain:.3f} over good answers. Add a check that can be right or wrong, a "
+            "reference answer or a judge, or combine with geometric_mean."
+        )
+    else:
+        console.print("No trick beats good answers.")

@@ -1,0 +1,229 @@
+"""Does a reply answer its question? What words alone can say about that, and the grounds for it.
+
+    answers = form · substance
+
+`form` is what every reply needs: an order of words that English has, nothing said twice, little filler, no
+instructions to whoever scores it. `substance` compares with a reference answer where there is one: how much of what
+the reference adds to the question the reply says, without contradicting its numbers or its negations. Without a
+reference it is only whether the reply takes up the question and adds something of its own. That tells an answer from a
+polite constant, but not a right answer from a wrong one, so such scores carry the flag `style_only`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from groupwise.rewards.rules.components import QUOTES, SENTENCE, listed, words_of
+from groupwise.rewards.rules.english import DOUBLED, FORBIDDEN, FUNCTION_WORDS, NEGATIONS, STRAYS, is_generic, stem
+
+STYLE_ONLY = "style_only"
+INJECTED = "injected"
+
+# Requests to whoever gives the score: they are addressed to no reader of the reply.
+INSTRUCTIONS = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\W+(?:\w+\W+){0,3}(?:instructions?|prompts?|guidelines|rubrics?|criteria|rules)\b"
+    # An order, not a report such as "customers rate it highly"
+    r"|(?:^|[.!?:;,\n(\[]\s*|\b(?:please|must|should|and|to|you|always|now)\s+)(?:score|rate|grade|mark|rank|judge|"
+    r"evaluate|award|give)\s+(?:this|it|me|my|the)\W+(?:\w+\W+){0,4}(?:\d+|high\w*|perfect\w*|maximum|max|full|top|best|"
+    r"ten|points?|marks?|reward|score|rating)\b"
+    r"|\b(?:judges?|graders?|evaluators?|scorers?|raters?|reward models?|reward functions?)\b\W+(?:\w+\W+){0,6}"
+    r"(?:score|rate|grade|mark|award|give|assign|note|must|should|please)\b"
+    r"|\b(?:note|message|attention|instructions?|dear|memo)\W+(?:\w+\W+){0,3}"
+    r"(?:judges?|graders?|evaluators?|scorers?|raters?|reviewers?|reward model)\b"
+    r"|\b(?:full|top|maximum|highest|perfect)\W+(?:possible\W+)?(?:scores?|marks?|ratings?|rewards?|grades?|points)\b"
+    r"|\b(?:10|100|5|1\.0)\s?(?:/|out of)\s?(?:10|100|5|1\.0)\b",
+    re.IGNORECASE,
+)
+
+
+def subjects(text: str) -> set[str]:
+    """The stems of the words in a text that say what it is about."""
+    return {stem(word) for word in words_of(text) if word not in FUNCTION_WORDS and (len(word) > 1 or word.isdigit())}
+
+
+def specifics(text: str) -> set[str]:
+    """The stems of the words that do not fit any question."""
+    return {stem(word) for word in words_of(text) if not is_generic(word) and (len(word) > 1 or word.isdigit())}
+
+
+@dataclass(frozen=True)
+class Answering:
+    """How well a reply answers, in [0, 1], and what that is made of."""
+
+    form: float
+    substance: float
+    flags: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> float:
+        return self.form * self.substance
+
+
+def answering(question: str, reply: str, references: Sequence[str] = ()) -> Answering:
+    """How well a reply answers a question, by its best reference if there are several."""
+    injected = INSTRUCTIONS.search(reply) is not None and INSTRUCTIONS.search(question) is None
+    flags = (INJECTED,) if injected else ()
+    form = 0.0 if injected else form_of(reply)
+    taken_up = relevance(question, reply)
+    if references:
+        # A reply that shares no word with a reference may still say the same.
+        best = max(agreement(question, reply, reference) for reference in references)
+        return Answering(form, best + LEAST * taken_up * (1 - best), flags)
+    return Answering(form, taken_up, (*flags, STYLE_ONLY))
+
+
+def form_of(reply: str) -> float:
+    """Near 1 for plain prose; less for filler, repetition, heaps, and words in an order that English does not have."""
+    words = words_of(reply)
+    if not words:
+        return 0.0
+    return word_order(reply) * without_repetition(words) * density(reply)
+
+
+REPEATED = 3  # words in a row
+
+
+def without_repetition(words: Sequence[str]) -> float:
+    """The square of the share of runs of three words that are new: a text said twice scores a quarter."""
+    return (1 - repeated_share(words)) ** 2
+
+
+def repeated_share(words: Sequence[str]) -> float:
+    """The share of runs of three words that occurred before in the text."""
+    runs = [tuple(words[n : n + REPEATED]) for n in range(max(1, len(words) - REPEATED + 1))]
+    return 1 - len(set(runs)) / len(runs)
+
+
+FEWEST_FUNCTION_WORDS = 0.25  # ordinary prose has 0.4 to 0.55
+ORDER_PRICE = 10.0  # per violation and word: shuffled prose has about one in ten words
+
+
+def word_order(text: str) -> float:
+    """1 − 10 · violations / words, at least 0, times min(1, share of function words / 0.25).
+
+    A violation is a pair of neighbouring words that English does not have ("the of", "I the", "to is"), a word said
+    twice in a row, a capital inside a sentence, or a sentence that starts small. One in a reply is forgiven.
+    """
+    plain = text.translate(QUOTES)
+    words = words_of(plain)
+    if not words:
+        return 0.0
+    found = sum(len(stray.findall(plain)) for stray in STRAYS)
+    for sentence in SENTENCE.findall(plain):
+        for before, after in pairwise(words_of(sentence)):
+            doubled = before == after and before not in DOUBLED and not before.isdigit()
+            found += doubled or any(before in first and after in second for first, second in FORBIDDEN)
+    order = max(0.0, 1 - ORDER_PRICE * max(0, found - 1) / len(words))
+    prose = sum(word in FUNCTION_WORDS for word in words) / len(words)
+    return order * min(1.0, prose / FEWEST_FUNCTION_WORDS)
+
+
+ENOUGH_TAKEN_UP = 3
+HALF_ADDED = 4  # words of its own that earn a reply half of what such words can earn
+UNRELATED = 0.1  # of a reply that takes up nothing: it may still be an answer, as a short or a poetic one is
+
+
+def relevance(question: str, reply: str) -> float:
+    """√(taken up · added), without a reference.
+
+    taken up: how many subjects of the question the reply mentions, of a third of them (at least 1, at most 3).
+    added: n / (n + 4) for the n words it adds that the question does not have and that do not fit any question.
+    """
+    asked, said = specifics(question), specifics(reply)
+    wanted = min(ENOUGH_TAKEN_UP, max(1, round(len(asked) / 3)))
+    taken_up = max(UNRELATED, min(1.0, len(asked & said) / wanted)) if asked else 1.0
+    own = _weight(said - asked)
+    return float((taken_up * own / (own + HALF_ADDED)) ** 0.5)
+
+
+LEAST = 0.1  # of a reply that consists of words for any occasion, so that even then one can be better than another
+
+
+def density(reply: str) -> float:
+    """The mean share of words in a reply's sentences that do not fit any question: filler lowers it."""
+    sentences = [found for found in SENTENCE.findall(reply) if words_of(found)]
+    shares = [len(specifics(sentence)) / max(1, len(subjects(sentence))) for sentence in sentences]
+    return LEAST + (1 - LEAST) * fmean(shares) if shares else 0.0
+
+
+CONTRADICTED = 0.3  # of the agreement is left if a sentence says the opposite
+OTHER_NUMBERS = 0.5  # of the agreement is left if the reply's numbers are others
+RECALL = 3.0  # how many times recall weighs as much as precision (F-measure, beta squared)
+
+
+def agreement(question: str, reply: str, reference: str) -> float:
+    """How far a reply says what a reference says: F of what both add to the question, less for contradictions."""
+    asked = subjects(question)
+    wanted, said = subjects(reference), subjects(reply)
+    # What the question already says is no merit, unless the reference adds nothing else.
+    new = {word for word in wanted if word not in asked and word not in _generic_stems(reference)} or wanted
+    if not new:
+        return 0.0
+    recall = _weight(new & said) / _weight(new)
+    given = specifics(reply) - asked
+    precision = _weight(given & wanted) / _weight(given) if given else float(bool(new & said))
+    both = RECALL * precision + recall
+    found = (1 + RECALL) * precision * recall / both if both else 0.0
+    if _numbers_differ(question, reply, reference):
+        found *= OTHER_NUMBERS
+    return min(1.0, found) * (CONTRADICTED if contradicts(reply, reference) else 1.0)
+
+
+def _generic_stems(text: str) -> set[str]:
+    return {stem(word) for word in words_of(text) if is_generic(word)}
+
+
+def _weight(stems: Iterable[str]) -> float:
+    """Numbers count twice: they are the hardest to say by chance."""
+    return sum(2.0 if word[0].isdigit() else 1.0 for word in stems)
+
+
+def _numbers_differ(question: str, reply: str, reference: str) -> bool:
+    """Whether the reply states numbers of its own while it lacks one of the reference's."""
+    asked, stated, right = (_numbers(text) for text in (question, reply, reference))
+    return bool(right - asked - stated) and bool(stated - right - asked)
+
+
+def _numbers(text: str) -> set[str]:
+    return {word for word in words_of(text) if word[0].isdigit() and len(word) < 12}
+
+
+ALIKE = 0.5  # share of subjects in common that makes two sentences about the same thing
+OPPOSITES = tuple(
+    frozenset(map(stem, pair.split("/")))
+    for pair in listed(
+        "yes/no, enable/disable, increase/decrease, before/after, more/less, always/never, true/false, "
+        "allow/forbid, open/close, start/stop, higher/lower, rise/fall, include/exclude, safe/unsafe, "
+        "valid/invalid, hot/cold, up/down, faster/slower, cheaper/expensive, accept/reject, first/last, "
+        "can/cannot, same/different, larger/smaller"
+    )
+)
+
+
+def contradicts(reply: str, reference: str) -> bool:
+    """Whether a sentence of the reply is about the same as one of the reference, but negated or the opposite."""
+    for right in map(_sentence, SENTENCE.findall(reference)):
+        about = [said for said in map(_sentence, SENTENCE.findall(reply)) if _alike(said[0], right[0])]
+        if about and all(_opposed(said, right) for said in about):
+            return True
+    return False
+
+
+def _sentence(text: str) -> tuple[set[str], bool]:
+    """What a sentence is about, and whether it is negated: an odd number of negations."""
+    words = words_of(text)
+    return {stem(w) for w in words if w not in NEGATIONS} - {"", "s"}, sum(w in NEGATIONS for w in words) % 2 == 1
+
+
+def _alike(first: set[str], second: set[str]) -> bool:
+    one, other = ({word for word in words if word not in FUNCTION_WORDS} for words in (first, second))
+    smaller = min(len(one), len(other))
+    return smaller >= 2 and len(one & other) / smaller >= ALIKE
+
+
+def _opposed(said: tuple[set[str], bool], right: tuple[set[str], bool]) -> bool:
+    only_said, only_right = said[0] - right[0], right[0] - said[0]
+    swapped = any(pair & only_said and pair & only_right for pair in OPPOSITES)
+    return (said[1] != right[1]) != swapped
