@@ -22,6 +22,8 @@ from groupwise.rewards.learned.trainer import NeuralRewardTrainer
 Pair = tuple[str, str, str]
 SIZES = ((50, 0.0), (200, 0.0), (1000, 0.15))  # preferences, and the share of them that is wrong
 TEST_PAIRS, PROMPTS, REAL, STARTS, CHANGES, AT_ONCE = 1000, 20, 64, 3, 60, 8
+# By chance alone, the error of a calibrated reward is 0.8 · √(0.7 · 0.3 / 400) = 0.02 with ten bins of 400.
+CALIBRATION_PAIRS = 4000
 
 
 def pairs(seed: int, count: int, phrases: Phrases, wrong: float = 0.0) -> list[Pair]:
@@ -65,10 +67,8 @@ def accuracies(trainer: NeuralRewardTrainer, clean: Sequence[Pair]) -> dict[str,
 
 
 def calibration(trainer: NeuralRewardTrainer, labelled: Sequence[Pair]) -> float:
-    """Of σ(logit score(better) − logit score(worse)), on pairs labelled as those that were learned from."""
-    better, worse = (np.array(trainer.score(side)[0]) for side in sides(labelled))
-    odds = np.log(better / (1 - better)) - np.log(worse / (1 - worse))
-    return calibration_error(1 / (1 + np.exp(-odds)))
+    """Of the probability that the better reply is better, on pairs labelled as those that were learned from."""
+    return calibration_error(np.array(trainer.chances([preference_of(pair) for pair in labelled])))
 
 
 def climbed(trainer: NeuralRewardTrainer, prompt: str, start: str, words: Sequence[str], rng: random.Random) -> str:
@@ -147,8 +147,8 @@ def checks(seed: int, learned: Phrases, tested: Phrases) -> dict[str, Any]:
         found |= {f"{name}_{count}": value for name, value in names.items()}
         found[f"uses_network_{count}"] = trainer.uses_network
         found[f"trusted_{count}"] = trainer.trusted
-        found[f"calibration_{count}"] = calibration(trainer, pairs(seed + 20_000, TEST_PAIRS, learned, wrong))
-        found[f"calibration_new_{count}"] = calibration(trainer, pairs(seed + 30_000, TEST_PAIRS, tested, wrong))
+        found[f"calibration_{count}"] = calibration(trainer, pairs(seed + 20_000, CALIBRATION_PAIRS, learned, wrong))
+        found[f"calibration_new_{count}"] = calibration(trainer, pairs(seed + 30_000, CALIBRATION_PAIRS, tested, wrong))
     found |= {f"known_{name}": value for name, value in attacks(trainer, seed + 40_000, given, learned).items()}
     found |= {f"new_{name}": value for name, value in attacks(trainer, seed + 50_000, given, tested).items()}
     return found

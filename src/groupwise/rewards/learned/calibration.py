@@ -2,11 +2,12 @@
 
     lower = min(r, cap) − spread · doubt − deviation
     score = σ(slope · (lower − centre))
+    P(a is better than b) = wrong + (1 − 2 · wrong) · σ(slope · (lower(a) − lower(b)))
 
-The cap is the 95th percentile of r over known replies, since nothing is known beyond them; the spread is the distance
+The cap is the 90th percentile of r over known replies, since little is known beyond them; the spread is the distance
 from the 5th to the 95th, so a reply that is certainly fake scores no more than the worst known ones; the deviation is
-that of the network's heads. The slope (one over the temperature) makes P(a is better than b) = σ(logit score(a) −
-logit score(b)) as likely as it turns out on held-out pairs. The centre is the mean of known replies, which score 0.5.
+that of the network's heads. The slope (one over the temperature) and the share of wrong labels make P as likely as it
+turns out on pairs that were not learned from. The centre is the mean of known replies, which score 0.5.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 
 SLOPES = np.geomspace(1 / 32, 32, 121)  # times one over the typical margin
+WRONG = np.linspace(0.0, 0.3, 16)  # shares of wrong labels
 PRIOR = 2.0  # standard deviation of the logarithm of the slope, in the same unit
 
 
@@ -30,23 +32,32 @@ class ScoreScale:
     spread: float = 1.0
     centre: float = 0.0
     slope: float = 1.0
+    wrong: float = 0.0
 
     def fit_range(self, known: Floats) -> None:
         """Set cap, spread and centre from r of known replies."""
-        low, high = np.quantile(known, [0.05, 0.95])
-        self.cap, self.spread = float(high), float(max(high - low, 1e-6))
-        self.centre = float(np.minimum(known, high).mean())
+        low, cap, high = np.quantile(known, [0.05, 0.9, 0.95])
+        self.cap, self.spread = float(cap), float(max(high - low, 1e-6))
+        self.centre = float(np.minimum(known, cap).mean())
 
     def lower(self, rewards: Floats, doubts: Floats, deviations: Floats) -> Floats:
         return np.asarray(np.minimum(rewards, self.cap) - self.spread * doubts - deviations, np.float64)
 
-    def fit_slope(self, margins: Floats) -> None:
-        """Set the slope by maximum likelihood from `lower(better) − lower(worse)` of held-out pairs."""
+    def fit_chances(self, margins: Floats) -> None:
+        """Set slope and wrong by maximum likelihood from `lower(better) − lower(worse)` of pairs not learned from."""
         typical = float(np.abs(margins).mean()) if len(margins) else 0.0
         if typical <= 0:
             return
-        losses = np.logaddexp(0, -SLOPES[:, None] * margins / typical).sum(1) + np.square(np.log(SLOPES) / PRIOR) / 2
-        self.slope = float(SLOPES[losses.argmin()] / typical)
+        likely = 1 / (1 + np.exp(-SLOPES[:, None] * margins / typical))  # [slopes, pairs]
+        chances = WRONG[:, None, None] + (1 - 2 * WRONG[:, None, None]) * likely
+        losses = -np.log(np.maximum(chances, 1e-12)).sum(2) + np.square(np.log(SLOPES) / PRIOR) / 2
+        wrong, slope = np.unravel_index(losses.argmin(), losses.shape)
+        self.wrong, self.slope = float(WRONG[wrong]), float(SLOPES[slope] / typical)
+
+    def chances(self, margins: Floats) -> Floats:
+        """P that the first of two replies is the better one, given the difference of their lower bounds."""
+        likely = 1 / (1 + np.exp(-np.clip(self.slope * margins, -30, 30)))
+        return np.asarray(self.wrong + (1 - 2 * self.wrong) * likely, np.float64)
 
     def scores(self, lower: Floats) -> Floats:
         return np.asarray(1 / (1 + np.exp(-np.clip(self.slope * (lower - self.centre), -30, 30))), np.float64)

@@ -3,8 +3,9 @@
     r(conversation) = w · φ,    loss = Σ log(1 + exp(−w · (φ(better) − φ(worse)))) + ½ · 0.3 · |w|²
 
 φ says which stems the policy used, which of them came before which, and which it used in answer to which stem of the
-question. Each of the three kinds is scaled to length 1, or 2 for the pairs, so a longer reply has no larger φ. With few
-preferences this beats the network; with many, the network may beat it.
+question. Each of the three kinds is scaled to length 1, or 2 for the pairs, so a longer reply has no larger φ; a reply
+of a few words has a smaller one, because little speaks for it. With few preferences this beats the network; with many,
+the network may beat it.
 """
 
 import math
@@ -21,11 +22,13 @@ from numpy.typing import NDArray
 from groupwise.rewards.learned.preferences import Preference, RewardTranscript
 
 BUCKETS = 1 << 16
-WEIGHTS = {"stem": 1.0, "order": 2.0, "answer": 2.0}
+# The length of each kind, and how many features it must have for that length.
+WEIGHTS = {"stem": (1.0, 10), "order": (2.0, 45), "answer": (2.0, 40)}
 PENALTY = 0.3
 REACH = 32  # words that a word is said to come before
 MOST_STEMS = 256  # of the reply, and of the question; the first and last halves
 ITERATIONS = 40
+FOLDS = 3
 WORD = re.compile(r"\w{1,24}")
 ENDINGS = ("ing", "ed", "es", "s")
 
@@ -59,7 +62,8 @@ def features(transcript: RewardTranscript) -> tuple[tuple[int, float], ...]:
     }
     found: dict[int, float] = {}
     for kind, keys in kinds.items():
-        value = WEIGHTS[kind] / math.sqrt(max(len(keys), 1))
+        length, enough = WEIGHTS[kind]
+        value = length / math.sqrt(max(len(keys), enough))
         for key in keys:
             bucket = zlib.crc32(" ".join((kind, *key)).encode("utf8", "backslashreplace")) % BUCKETS
             found[bucket] = found.get(bucket, 0.0) + value
@@ -89,6 +93,17 @@ class LinearReward:
         if not bool(torch.isfinite(weights).all()):
             raise FloatingPointError("a weight of the linear model is not finite")
         self.weights = weights.detach()
+
+    def crossed(self, pairs: Sequence[Preference]) -> list[tuple[float, float]]:
+        """r of the better and the worse side of each pair, by a model fitted without its third of the pairs."""
+        found = [(0.0, 0.0)] * len(pairs)
+        for fold in range(FOLDS):
+            model = LinearReward()
+            model.fit([pair for n, pair in enumerate(pairs) if n % FOLDS != fold])
+            left = pairs[fold::FOLDS]
+            sides = [model.rewards([getattr(pair, side) for pair in left]) for side in ("better", "worse")]
+            found[fold::FOLDS] = list(zip(*(side.tolist() for side in sides), strict=True))
+        return found
 
     def rewards(self, batch: Sequence[RewardTranscript]) -> NDArray[np.float64]:
         rows, buckets, values = _sparse(map(features, batch))

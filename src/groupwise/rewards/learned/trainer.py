@@ -39,7 +39,7 @@ BATCH, PASSES, STEPS_PER_UPDATE = 64, 8, 40
 HELD_OUT = 400  # pairs, the newest
 DROPPED, DECAY, CENTRE, LONGEST_GRADIENT = 0.2, 0.1, 1e-3, 1.0
 FAKES = BATCH // 4  # in a batch, beside the preferences
-CLIMBS = 4  # against the reward, each time the linear model is fitted
+CLIMBS = 6  # against the reward, each time the linear model is fitted
 NEWS = 0.1  # the linear model is fitted again after so many new pairs, as a share of the replay
 TABLE_RATE = 10.0  # times the learning rate: a batch touches few rows of the table
 
@@ -79,6 +79,7 @@ class NeuralRewardTrainer:
         self.noise = torch.Generator().manual_seed(seed)
         self.linear, self.realism, self.scale = LinearReward(), Realism(), ScoreScale()
         self.uses_network = False
+        self.crossed: list[float] = []  # margins of learned-from pairs by models that did not see them
         self.new_pairs = 0  # since the linear model was fitted
         self.credit = 0.0  # steps that may still be taken; every new pair adds PASSES / BATCH
         self.updates = self.failures = self.right = self.judged = self.linear_right = self.network_right = 0
@@ -208,6 +209,17 @@ class NeuralRewardTrainer:
         for start in rng.sample(known, min(CLIMBS, len(known))):
             self.realism.climb(start, lambda batch: self._lower(batch)[0].tolist(), rng)
         self.realism.fit(known, rng)
+        self.crossed = self._crossed_margins()
+
+    def _crossed_margins(self) -> list[float]:
+        pairs = self.replay.kept
+        rewards = np.array(self.linear.crossed(pairs))
+        sides = [[pair.better for pair in pairs], [pair.worse for pair in pairs]]
+        better, worse = (
+            self.scale.lower(r, self.realism.doubts(side), np.zeros(len(pairs)))
+            for r, side in zip(rewards.T, sides, strict=True)
+        )
+        return [float(margin) for margin in better - worse]
 
     def _rewards(self, batch: Sequence[RewardTranscript]) -> tuple[Floats, Floats]:
         """r by the model in use, and the standard deviation of its heads (0 for the linear model)."""
@@ -260,8 +272,9 @@ class NeuralRewardTrainer:
         self.judged = len(pairs)
         self._choose(network > 0, linear > 0)
         margins = self._lower(better)[0] - self._lower(worse)[0]
-        self.scale.fit_slope(margins)
-        self.calibration_error = calibration_error(1 / (1 + np.exp(-self.scale.slope * margins)))
+        # Few pairs are held out: the linear model can be tested on those it learned from as well, by thirds.
+        self.scale.fit_chances(margins if self.uses_network else np.append(margins, self.crossed))
+        self.calibration_error = calibration_error(self.scale.chances(margins))
 
     def _choose(self, network: Any, linear: Any) -> None:
         """The network, if it is right where the linear model is wrong more often than chance would have it."""
@@ -289,6 +302,11 @@ class NeuralRewardTrainer:
         if not np.isfinite(lower).all():
             raise FloatingPointError("an output is not finite")
         return self.scale.scores(lower).tolist(), doubts.tolist()
+
+    def chances(self, pairs: Sequence[Preference]) -> list[float]:
+        """The calibrated probability that the first of each pair is the better one."""
+        better, worse = (self._lower([getattr(pair, side) for pair in pairs])[0] for side in ("better", "worse"))
+        return [float(chance) for chance in self.scale.chances(better - worse)]
 
     def metrics(self) -> dict[str, float]:
         judged = max(self.judged, 1)
@@ -321,6 +339,7 @@ class NeuralRewardTrainer:
             "split": list(self.split.first),
             "alone": [[held_out, said.packed(), score] for held_out, (said, score) in self.alone.items()],
             "range": list(self.range),
+            "crossed": list(self.crossed),
             "rng": self.rng.bit_generator.state,
             "noise": self.noise.get_state(),
             "counters": {name: getattr(self, name) for name in COUNTERS},
@@ -337,6 +356,7 @@ class NeuralRewardTrainer:
         self.split.first = list(state["split"])
         self.alone = {held_out: (RewardTranscript.unpacked(said), score) for held_out, said, score in state["alone"]}
         self.range = (state["range"][0], state["range"][1])
+        self.crossed = list(state["crossed"])
         self.rng.bit_generator.state = state["rng"]
         self.noise.set_state(state["noise"])
         for name in COUNTERS:
