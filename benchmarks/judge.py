@@ -2,11 +2,11 @@
 
     python benchmarks/judge.py --json
 
-Scripted judges on a real port know the quality of every attempt, which the attempt states, and spoil it: a bonus of 0.3
-for the first place (`first`), marks that fall by 0.3 from the first place to the last (`slope`), or Gaussian noise of
-0.2 for every mark (`noise`); marks stay in [0, 1]. 60 groups of 8 attempts, four groups at a time as in a run, judged in
-three orders and in one. Quality is uniform on [0, 1]; `narrow` repeats it on [0.2, 0.8], where noise of 0.2 is as large
-as the differences.
+Scripted judges on a real port know the quality of every attempt, which the attempt states, and spoil it: a bonus of
+0.3 for the first place (`first`), marks that fall by 0.3 from the first place to the last (`slope`), or Gaussian noise
+of 0.2 for every mark (`noise`); marks stay in [0, 1]. 60 groups of 8 attempts, four groups at a time as in a run,
+judged in three orders and in one. Quality is uniform on [0, 1]; `narrow` repeats it on [0.2, 0.8], where noise of 0.2
+is as large as the differences.
 
 Claims: `spearman_worst`, the lowest over biases of the mean rank correlation with the true quality; calls per group;
 how many groups after the judge begins to answer 0.5 to everything the hint comes, and hints on a healthy judge in 200

@@ -145,6 +145,8 @@ def run_seed(seed: int) -> dict[str, Any]:
         "reward_seconds": time.process_time() - clock,
     }
     fresh = NeuralRewardFunction(trainer=Believed(seed=seed + 1), teacher=None)
+    # A linear model that has learned nothing scores everything alike; a network does not.
+    fresh.trainer.uses_network = True
     with tempfile.TemporaryDirectory() as folder:
         common = {**COMMON, **write_data(Path(folder)), "seed": seed, "output_dir": folder}
         warm = {"product": "warm-start", "run_name": "warm", "tasks_per_step": 32, "per_device_train_batch_size": 32}

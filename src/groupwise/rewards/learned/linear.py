@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ WORD = re.compile(r"\w{1,24}")
 ENDINGS = ("ing", "ed", "es", "s")
 
 
+Sparse: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
 def stems(text: str) -> list[str]:
     """Lower-case words without an English ending, if three letters are left."""
     found = []
@@ -44,6 +47,7 @@ def stems(text: str) -> list[str]:
     return found
 
 
+@lru_cache(maxsize=16_384)
 def said_and_asked(transcript: RewardTranscript) -> tuple[list[str], list[str]]:
     """The stems of the policy's words, and those of everyone else's."""
     said, asked = (" ".join(text for own, text in transcript.turns if own is side) for side in (True, False))
@@ -51,8 +55,8 @@ def said_and_asked(transcript: RewardTranscript) -> tuple[list[str], list[str]]:
 
 
 @lru_cache(maxsize=16_384)
-def features(transcript: RewardTranscript) -> tuple[tuple[int, float], ...]:
-    """φ as pairs of a bucket and a value."""
+def features(transcript: RewardTranscript) -> Sparse:
+    """φ as buckets and their values; values of the same bucket add up."""
     said, asked = said_and_asked(transcript)
     once, questions = set(said), set(asked)
     kinds: dict[str, set[tuple[str, ...]]] = {
@@ -60,14 +64,14 @@ def features(transcript: RewardTranscript) -> tuple[tuple[int, float], ...]:
         "order": {(a, b) for n, a in enumerate(said) for b in said[n + 1 : n + 1 + REACH] if a != b},
         "answer": {(a, b) for a in questions for b in once},
     }
-    found: dict[int, float] = {}
+    buckets: list[int] = []
+    values: list[float] = []
     for kind, keys in kinds.items():
         length, enough = WEIGHTS[kind]
-        value = length / math.sqrt(max(len(keys), enough))
-        for key in keys:
-            bucket = zlib.crc32(" ".join((kind, *key)).encode("utf8", "backslashreplace")) % BUCKETS
-            found[bucket] = found.get(bucket, 0.0) + value
-    return tuple(sorted(found.items()))
+        values += [length / math.sqrt(max(len(keys), enough))] * len(keys)
+        # Sorted, so that sums do not depend on the order of a set, which differs from process to process.
+        buckets += sorted(zlib.crc32(" ".join((kind, *key)).encode("utf8", "backslashreplace")) for key in keys)
+    return np.array(buckets, np.int64) % BUCKETS, np.array(values, np.float64)
 
 
 class LinearReward:
@@ -79,12 +83,14 @@ class LinearReward:
     def fit(self, pairs: Sequence[Preference]) -> None:
         """Minimise the loss by L-BFGS, from the weights so far."""
         rows, buckets, values = _sparse(_difference(pair) for pair in pairs)
-        weights = self.weights.clone().requires_grad_()
-        optimizer = torch.optim.LBFGS([weights], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+        # Weights of features that no pair differs in stay 0 and take no time.
+        used, places = buckets.unique(return_inverse=True)
+        weights = self.weights[used].requires_grad_()
+        optimizer = torch.optim.LBFGS([weights], max_iter=ITERATIONS, history_size=10, line_search_fn="strong_wolfe")
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            margins = torch.zeros(len(pairs), dtype=torch.float64).index_add(0, rows, weights[buckets] * values)
+            margins = torch.zeros(len(pairs), dtype=torch.float64).index_add(0, rows, weights[places] * values)
             loss = torch.nn.functional.softplus(-margins).sum() + 0.5 * PENALTY * weights.square().sum()
             loss.backward()
             return loss
@@ -92,7 +98,7 @@ class LinearReward:
         optimizer.step(closure)
         if not bool(torch.isfinite(weights).all()):
             raise FloatingPointError("a weight of the linear model is not finite")
-        self.weights = weights.detach()
+        self.weights = torch.zeros(BUCKETS, dtype=torch.float64).index_copy(0, used, weights.detach())
 
     def crossed(self, pairs: Sequence[Preference]) -> list[tuple[float, float]]:
         """r of the better and the worse side of each pair, by a model fitted without its third of the pairs."""
@@ -119,19 +125,13 @@ class LinearReward:
         self.weights[state["buckets"]] = state["weights"]
 
 
-def _difference(pair: Preference) -> tuple[tuple[int, float], ...]:
-    found = dict(features(pair.better))
-    for bucket, value in features(pair.worse):
-        found[bucket] = found.get(bucket, 0.0) - value
-    return tuple((bucket, value) for bucket, value in found.items() if value)
+def _difference(pair: Preference) -> Sparse:
+    (buckets, values), (others, less) = features(pair.better), features(pair.worse)
+    return np.append(buckets, others), np.append(values, -less)
 
 
-def _sparse(lines: Iterable[Sequence[tuple[int, float]]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _sparse(lines: Iterable[Sparse]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Row numbers, buckets and values of a sparse matrix."""
-    rows: list[int] = []
-    entries: list[tuple[int, float]] = []
-    for row, line in enumerate(lines):
-        rows += [row] * len(line)
-        entries += line
-    buckets, values = [bucket for bucket, _ in entries], [value for _, value in entries]
-    return torch.tensor(rows, dtype=torch.long), torch.tensor(buckets, dtype=torch.long), torch.tensor(values).double()
+    buckets, values = zip(*lines, strict=True)
+    rows = np.repeat(np.arange(len(buckets)), [len(line) for line in buckets])
+    return torch.from_numpy(rows), torch.from_numpy(np.concatenate(buckets)), torch.from_numpy(np.concatenate(values))

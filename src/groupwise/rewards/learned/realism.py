@@ -31,9 +31,9 @@ Rate: TypeAlias = Callable[[Sequence[RewardTranscript]], Sequence[float]]
 PROPERTIES = 9
 MOST_COUNTED, MOST_REAL = 4000, 400  # replies whose words are counted, and whose properties are learned from
 MOST_CLIMBED = 64  # kept
-ROUNDS, PROPOSALS = 20, 8  # of a climb: changes accepted, and changes compared for each
+ROUNDS, PROPOSALS = 12, 8  # of a climb: changes accepted, and changes compared for each
 RIDGE = 0.1
-CERTAIN = 0.05  # a smaller chance of being fake is no doubt
+CERTAIN = 0.05, 0.9  # below, a chance of being fake is no doubt; above, it is complete
 
 
 class Realism:
@@ -89,12 +89,14 @@ class Realism:
         ])  # fmt: skip
 
     def doubts(self, batch: Sequence[RewardTranscript]) -> Floats:
-        """The probability that each is fake, from 0 (below 5%) to 1; 0.5 before anything was learned."""
+        """The doubt about each: 0 if it is fake with a chance below 5%, 1 above 90%, and in proportion between them."""
         table = (np.array([self.properties(transcript) for transcript in batch]) - self.centre) / self.scale
         logits = table @ self.weights[1:] + self.weights[0]
         fake = 1 / (1 + np.exp(-np.clip(logits, -12, 12)))
-        # Otherwise a policy would gain by imitating known replies ever more closely.
-        return np.asarray(np.maximum(fake - CERTAIN, 0) / (1 - CERTAIN), np.float64)
+        # Otherwise a policy would gain by imitating known replies ever more closely, and replies that are all new would
+        # be ranked by how new they are.
+        low, high = CERTAIN
+        return np.asarray(((fake - low) / (high - low)).clip(0, 1), np.float64)
 
     def climb(self, start: RewardTranscript, rate: Rate, rng: random.Random) -> None:
         """Keep what comes out when random changes of a reply are accepted if the reward rises."""

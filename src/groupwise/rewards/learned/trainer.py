@@ -39,8 +39,8 @@ BATCH, PASSES, STEPS_PER_UPDATE = 64, 8, 40
 HELD_OUT = 400  # pairs, the newest
 DROPPED, DECAY, CENTRE, LONGEST_GRADIENT = 0.2, 0.1, 1e-3, 1.0
 FAKES = BATCH // 4  # in a batch, beside the preferences
-CLIMBS = 6  # against the reward, each time the linear model is fitted
-NEWS = 0.1  # the linear model is fitted again after so many new pairs, as a share of the replay
+CLIMBS = 4  # against the reward, each time the linear model is fitted
+NEWS = 0.25  # the linear model is fitted again after so many new pairs, as a share of the replay
 TABLE_RATE = 10.0  # times the learning rate: a batch touches few rows of the table
 
 
@@ -298,6 +298,8 @@ class NeuralRewardTrainer:
 
     def score(self, batch: Sequence[RewardTranscript]) -> tuple[list[float], list[float]]:
         """The scores in (0, 1), and how much each is doubted, in [0, 1]."""
+        if not batch:
+            return [], []
         lower, doubts = self._lower(batch)
         if not np.isfinite(lower).all():
             raise FloatingPointError("an output is not finite")
