@@ -12,7 +12,7 @@ import torch
 from groupwise.rewards.learned.calibration import ScoreScale, calibration_error
 from groupwise.rewards.learned.linear import LinearReward, features, stems
 from groupwise.rewards.learned.preferences import Preference, RewardTranscript, preference_of
-from groupwise.rewards.learned.realism import SPOILERS, Realism
+from groupwise.rewards.learned.realism import SPOILERS, Realism, parrots
 from groupwise.rewards.learned.trainer import NeuralRewardTrainer
 
 HELLOS = ("Hello!", "Good morning,", "Thanks for writing.", "Hi there,")
@@ -166,6 +166,24 @@ def test_what_climbing_finds_is_learned_from(knowing: NeuralRewardTrainer) -> No
     pairs = knowing._fakes(preferences(9, 20))
     assert len(pairs) == 8 + min(8, len(knowing.realism.climbed))
     assert all(pair.worse != pair.better for pair in pairs)
+
+
+def test_a_teacher_that_likes_the_question_said_back_is_not_believed() -> None:
+    """A teacher that counts words of the question prefers it in every pair."""
+    rng, trainer = random.Random(4), NeuralRewardTrainer(16, 16, 1e-3)
+    pairs = []
+    for _ in range(60):
+        thing = rng.choice(THINGS)
+        prompt = f"Could you tell me please where my {thing} number {rng.randrange(1000)} is now?"
+        replies = [reply(rng, thing, True), reply(rng, thing, False), f"{prompt} I see, let me look at that with care."]
+        group = [told(prompt, text) for text in replies]
+        scores = [float(len({*text.split()} & {*prompt.split()})) for text in replies]
+        trainer.add_scores(list(zip(group, scores, strict=True)))
+        pairs.append(Preference(group[0], group[2]))
+    trainer.update(steps=1)
+    assert right(trainer, pairs) > 0.95
+    assert [parrots(one) for one in (pairs[0].better, pairs[0].worse)] == [False, True]
+    assert not parrots(told("Is it on?", "Is it on?"))  # three words are no piece
 
 
 def test_chances_come_out_as_often_as_they_say() -> None:

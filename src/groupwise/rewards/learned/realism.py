@@ -16,6 +16,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -129,6 +130,21 @@ class Realism:
         self.climbed = [RewardTranscript.unpacked(packed) for packed in state["climbed"]]
         self.typical_length = float(state["typical_length"])
         self.fitted = bool(state["fitted"])
+
+
+@lru_cache(maxsize=16_384)
+def parrots(transcript: RewardTranscript) -> bool:
+    """Whether the policy says most of the question back: 4 or more words of it, and 60% of all, in one piece.
+
+    Rewards that count words like that, so a teacher's word for it is not taken.
+    """
+    said, asked = said_and_asked(transcript)
+    longest, runs = 0, [0] * (len(asked) + 1)
+    # runs[i] is the length of the piece that ends at word i of the question and at this word of the reply.
+    for stem in said:
+        runs = [0, *(runs[i] + 1 if stem == other else 0 for i, other in enumerate(asked))]
+        longest = max(longest, *runs)
+    return longest >= max(4, 0.6 * len(asked))
 
 
 def _at_most(count: int, real: Sequence[RewardTranscript], rng: random.Random) -> list[RewardTranscript]:

@@ -30,7 +30,7 @@ from groupwise.rewards.learned.calibration import Floats, ScoreScale, calibratio
 from groupwise.rewards.learned.encoder import Opinions
 from groupwise.rewards.learned.linear import LinearReward
 from groupwise.rewards.learned.preferences import Preference, PrioritisedReplay, RewardTranscript, Row, Scored, Split
-from groupwise.rewards.learned.realism import SPOILERS, Realism
+from groupwise.rewards.learned.realism import SPOILERS, Realism, parrots
 
 logger = logging.getLogger(__name__)
 SIGNIFICANCE = 0.001  # of beating chance
@@ -93,14 +93,18 @@ class NeuralRewardTrainer:
                 self._add(sides.pop(), [pair])
 
     def add_scores(self, group: Sequence[Scored]) -> None:
-        """Learn from the scores of a group. A single attempt is compared with the last single one."""
+        """Learn from the scores of a group. A single attempt is compared with the last single one.
+
+        A teacher that prefers the question said back to another reply is not believed.
+        """
         finite = [(transcript, float(score)) for transcript, score in group if math.isfinite(score)]
         for held_out in (False, True):
             side = [scored for scored in finite if self.split.holds_out(scored[0]) is held_out]
             if len(group) == 1 and side:
                 side = self._with_the_last(held_out, side[0])
             pairs = preferences.disjoint_pairs if held_out else preferences.all_pairs
-            self._add(held_out, pairs(side, self.rng))
+            found = pairs(side, self.rng)
+            self._add(held_out, [pair for pair in found if parrots(pair.worse) or not parrots(pair.better)])
 
     def _with_the_last(self, held_out: bool, alone: Scored) -> list[Scored]:
         """A single attempt and the last one before it; a held-out attempt is used only once."""
