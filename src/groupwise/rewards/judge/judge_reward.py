@@ -39,7 +39,7 @@ FALL_BACK = "To let a heuristic on the words stand in for the judge, set fallbac
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JudgeAnswer:
     """One answer of the judge: where each attempt was shown, and its marks."""
 
     places: Places
@@ -47,7 +47,7 @@ class Answer:
 
 
 @dataclass
-class Case:
+class JudgeCase:
     """The distinct attempts of a group, as they are asked about."""
 
     talks: Sequence[Talk]
@@ -58,7 +58,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class JudgeLesson:
     """What an answered group teaches about the judge."""
 
     places: list[Places]
@@ -144,7 +144,7 @@ class RulerRewardFunction(RewardFunction):
         self.place_effects = PlaceEffects(len(self.rubric.criteria))
         self.watch = JudgeWatch()
         self._arrived = self._under_way = 0
-        self._lessons: dict[int, Lesson] = {}
+        self._lessons: dict[int, JudgeLesson] = {}
 
     def compute_reward(self, turns: Sequence[Message]) -> Any:
         message = "a judge compares the attempts of a group"
@@ -197,7 +197,7 @@ class RulerRewardFunction(RewardFunction):
                     self.watch.see(lesson.judged)
                 self._lessons.clear()
 
-    def _case(self, task: Task, talks: Sequence[Talk]) -> Case:
+    def _case(self, task: Task, talks: Sequence[Talk]) -> JudgeCase:
         # Sorted and without duplicates: equal attempts get equal scores, and the cache key has one form.
         distinct = sorted(set(talks))
         address, reference = self.endpoint.address, prompt.reference_of(task)
@@ -207,9 +207,9 @@ class RulerRewardFunction(RewardFunction):
             orders = 1  # nothing to be shown in another order
         elif orders == 1 and random.Random(digest("again", self.seed, distinct)).random() < self.consistency_share:
             orders = 2
-        return Case(distinct, reference, digest(*asked, self.seed, orders, reference, distinct), orders)
+        return JudgeCase(distinct, reference, digest(*asked, self.seed, orders, reference, distinct), orders)
 
-    def _settled(self, case: Case, answers: Sequence[Answer], number: int) -> dict[Talk, Marks]:
+    def _settled(self, case: JudgeCase, answers: Sequence[JudgeAnswer], number: int) -> dict[Talk, Marks]:
         """The marks of every attempt: without the effect of places, and averaged over the orders."""
         places = [answer.places for answer in answers]
         given = np.array([[[row[name] for name in self.rubric.names] for row in answer.marks] for answer in answers])
@@ -219,7 +219,7 @@ class RulerRewardFunction(RewardFunction):
         totals = tuple(self.rubric.total(each) for each in marks.values())
         counted = [count for count in case.tokens if count is not None]
         tokens = sum(counted) if counted and len(counted) == len(case.tokens) else None
-        self._lessons[number] = Lesson(places, given, JudgedGroup(totals, agreement_of(by_order), tokens))
+        self._lessons[number] = JudgeLesson(places, given, JudgedGroup(totals, agreement_of(by_order), tokens))
         return marks
 
     def _named(self, row: Floats) -> Marks:
@@ -234,7 +234,7 @@ class RulerRewardFunction(RewardFunction):
             ), "nobody"
         return await stand_in(self.fallback, Group(group[0].group_id, task, tuple(group)), FLAG), "fallback"
 
-    async def _answers(self, case: Case) -> tuple[list[Answer], By]:
+    async def _answers(self, case: JudgeCase) -> tuple[list[JudgeAnswer], By]:
         """The judge's answers, one per order, from the cache or from the judge."""
         known = self._known(case)
         if known is not None:
@@ -242,34 +242,34 @@ class RulerRewardFunction(RewardFunction):
         # Any order has the same length.
         self._insist_on_length(self._question(case, list(range(len(case.talks))), 0))
         asked = await asyncio.gather(*(contained(self._answer(case, order)) for order in range(case.orders)))
-        answers = [answer for answer in asked if isinstance(answer, Answer)]
+        answers = [answer for answer in asked if isinstance(answer, JudgeAnswer)]
         if not answers:
             raise next(error for error in asked if isinstance(error, EndpointError))
         if len(answers) == case.orders:
             self.cache.put(case.key, [asdict(answer) for answer in answers])
         return answers, "judge"
 
-    async def _answer(self, case: Case, order: int) -> Answer | EndpointError:
+    async def _answer(self, case: JudgeCase, order: int) -> JudgeAnswer | EndpointError:
         try:
             return await self.retry_policy.persist(lambda number: self._ask(case, order, number))
         except EndpointError as error:
             # One order is enough to score the group.
             return error
 
-    def _known(self, case: Case) -> list[Answer] | None:
+    def _known(self, case: JudgeCase) -> list[JudgeAnswer] | None:
         found = self.cache.get(case.key)
         n = len(case.talks)
         # A file may be damaged: whatever is not as it was written is asked again.
         with suppress(EndpointError, TypeError, KeyError):
             answers = [
-                Answer(list(row["places"]), [prompt.checked_marks(marks, self.rubric) for marks in row["marks"]])
+                JudgeAnswer(list(row["places"]), [prompt.checked_marks(marks, self.rubric) for marks in row["marks"]])
                 for row in found
             ]
             sound = all(sorted(each.places) == list(range(n)) and len(each.marks) == n for each in answers)
             return answers if sound and len(answers) == case.orders else None
         return None
 
-    async def _ask(self, case: Case, order: int, number: int) -> Answer:
+    async def _ask(self, case: JudgeCase, order: int, number: int) -> JudgeAnswer:
         """Call the judge once; an incomplete answer is rejected."""
         # A retry draws new orders, so that an answer that a place caused is not repeated.
         drawn = random.Random(digest(self.seed, case.talks, number))
@@ -278,7 +278,7 @@ class RulerRewardFunction(RewardFunction):
         began, reply, error = time.monotonic(), None, None
         try:
             reply = await self.endpoint.ask(asked.messages, asked.schema)
-            return Answer(places, prompt.marks_of(reply, asked.names, self.rubric))
+            return JudgeAnswer(places, prompt.marks_of(reply, asked.names, self.rubric))
         except EndpointError as unusable:
             error = unusable
             raise
@@ -288,7 +288,7 @@ class RulerRewardFunction(RewardFunction):
                 case.tokens.append(reply.tokens if reply else 0)
                 self.record.call(case.key, number, asked, reply, error, time.monotonic() - began)
 
-    def _question(self, case: Case, places: Places, number: int) -> JudgeQuestion:
+    def _question(self, case: JudgeCase, places: Places, number: int) -> JudgeQuestion:
         names = random.Random(digest(self.seed, case.talks, places, number))
         return prompt.question(self.rubric, case.talks, places, names, case.reference)
 
