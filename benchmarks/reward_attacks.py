@@ -15,6 +15,7 @@ import numpy as np
 from repair_desk import Phrases, ask, reply
 
 from groupwise.rewards.learned.calibration import calibration_error
+from groupwise.rewards.learned.linear import LinearReward
 from groupwise.rewards.learned.neural import NeuralRewardFunction
 from groupwise.rewards.learned.preferences import RewardTranscript, preference_of
 from groupwise.rewards.learned.trainer import NeuralRewardTrainer
@@ -58,10 +59,12 @@ def accuracy(better: Any, worse: Any) -> float:
 
 
 def accuracies(trainer: NeuralRewardTrainer, clean: Sequence[Pair]) -> dict[str, float]:
-    """Of the reward as it is used, and of its two models by themselves."""
+    """Of the reward as it is used, of a linear model with a fixed penalty as the baseline, and of the network alone."""
     better, worse = sides(clean)
     found = {"reward": accuracy(trainer.score(better)[0], trainer.score(worse)[0])}
-    found["linear"] = accuracy(trainer.linear.rewards(better), trainer.linear.rewards(worse))
+    baseline = LinearReward()
+    baseline.fit(trainer.replay.kept)
+    found["linear"] = accuracy(baseline.rewards(better), baseline.rewards(worse))
     networks = [np.asarray(trainer.network(side).detach().mean(0)) for side in (better, worse)]
     return {**found, "network": accuracy(*networks)}
 

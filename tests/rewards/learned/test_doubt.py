@@ -94,7 +94,7 @@ def test_stems_order_and_answers_are_features_and_length_is_not() -> None:
 
 
 def test_the_linear_model_minimises_its_loss() -> None:
-    pairs, model = preferences(3, 60), LinearReward()
+    pairs, model = preferences(3, 60), LinearReward(penalty=0.3)
     model.fit(pairs)
     margins = model.rewards([pair.better for pair in pairs]) - model.rewards([pair.worse for pair in pairs])
     slope = np.zeros(len(model.weights))

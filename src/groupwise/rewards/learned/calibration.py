@@ -43,16 +43,20 @@ class ScoreScale:
     def lower(self, rewards: Floats, doubts: Floats, deviations: Floats) -> Floats:
         return np.asarray(np.minimum(rewards, self.cap) - self.spread * doubts - deviations, np.float64)
 
-    def fit_chances(self, margins: Floats) -> None:
-        """Set slope and wrong by maximum likelihood from `lower(better) − lower(worse)` of pairs not learned from."""
+    def fit_chances(self, margins: Floats) -> float:
+        """Set slope and wrong by maximum likelihood from `lower(better) − lower(worse)` of pairs not learned from.
+
+        Returns the loss, −log likelihood, which is comparable between models whatever the scale of their r.
+        """
         typical = float(np.abs(margins).mean()) if len(margins) else 0.0
         if typical <= 0:
-            return
+            return len(margins) * float(np.log(2))
         likely = 1 / (1 + np.exp(-SLOPES[:, None] * margins / typical))  # [slopes, pairs]
         chances = WRONG[:, None, None] + (1 - 2 * WRONG[:, None, None]) * likely
         losses = -np.log(np.maximum(chances, 1e-12)).sum(2) + np.square(np.log(SLOPES) / PRIOR) / 2
         wrong, slope = np.unravel_index(losses.argmin(), losses.shape)
         self.wrong, self.slope = float(WRONG[wrong]), float(SLOPES[slope] / typical)
+        return float(losses.min())
 
     def chances(self, margins: Floats) -> Floats:
         """P that the first of two replies is the better one, given the difference of their lower bounds."""

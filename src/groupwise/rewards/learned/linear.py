@@ -1,6 +1,6 @@
 """A linear model of preferences on hashed features: the baseline that the network has to beat.
 
-    r(conversation) = w · φ,    loss = Σ log(1 + exp(−w · (φ(better) − φ(worse)))) + ½ · 0.3 · |w|²
+    r(conversation) = w · φ,    loss = Σ log(1 + exp(−w · (φ(better) − φ(worse)))) + ½ · penalty · |w|²
 
 φ says which stems the policy used, which of them came before which, and which it used in answer to which stem of the
 question. Each of the three kinds is scaled to length 1, or 2 for the pairs, so a longer reply has no larger φ; a reply
@@ -24,7 +24,7 @@ from groupwise.rewards.learned.preferences import Preference, RewardTranscript
 BUCKETS = 1 << 16
 # The length of each kind, and how many features it must have for that length.
 WEIGHTS = {"stem": (1.0, 10), "order": (2.0, 45), "answer": (2.0, 40)}
-PENALTY = 0.3
+PENALTIES = (0.1, 0.5, 2.0)  # wrong labels need a larger one
 REACH = 32  # words that a word is said to come before
 MOST_STEMS = 256  # of the reply, and of the question; the first and last halves
 ITERATIONS = 40
@@ -77,7 +77,8 @@ def features(transcript: RewardTranscript) -> Sparse:
 class LinearReward:
     """Weights on hashed features, fitted to all preferences at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, penalty: float = 0.5) -> None:
+        self.penalty = penalty
         self.weights = torch.zeros(BUCKETS, dtype=torch.float64)
 
     def fit(self, pairs: Sequence[Preference]) -> None:
@@ -91,7 +92,7 @@ class LinearReward:
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
             margins = torch.zeros(len(pairs), dtype=torch.float64).index_add(0, rows, weights[places] * values)
-            loss = torch.nn.functional.softplus(-margins).sum() + 0.5 * PENALTY * weights.square().sum()
+            loss = torch.nn.functional.softplus(-margins).sum() + 0.5 * self.penalty * weights.square().sum()
             loss.backward()
             return loss
 
@@ -104,7 +105,7 @@ class LinearReward:
         """r of the better and the worse side of each pair, by a model fitted without its third of the pairs."""
         found = [(0.0, 0.0)] * len(pairs)
         for fold in range(FOLDS):
-            model = LinearReward()
+            model = LinearReward(self.penalty)
             model.fit([pair for n, pair in enumerate(pairs) if n % FOLDS != fold])
             left = pairs[fold::FOLDS]
             sides = [model.rewards([getattr(pair, side) for pair in left]) for side in ("better", "worse")]
@@ -118,10 +119,11 @@ class LinearReward:
 
     def state_dict(self) -> dict[str, Any]:
         used = self.weights.nonzero().squeeze(1)
-        return {"buckets": used, "weights": self.weights[used].clone()}
+        return {"penalty": self.penalty, "buckets": used, "weights": self.weights[used].clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.weights = torch.zeros(BUCKETS, dtype=torch.float64)
+        self.penalty = float(state["penalty"])
         self.weights[state["buckets"]] = state["weights"]
 
 

@@ -28,7 +28,7 @@ from groupwise.errors import ConfigError
 from groupwise.rewards.learned import preferences
 from groupwise.rewards.learned.calibration import Floats, ScoreScale, calibration_error
 from groupwise.rewards.learned.encoder import Opinions
-from groupwise.rewards.learned.linear import LinearReward
+from groupwise.rewards.learned.linear import PENALTIES, LinearReward
 from groupwise.rewards.learned.preferences import Preference, PrioritisedReplay, RewardTranscript, Row, Scored, Split
 from groupwise.rewards.learned.realism import SPOILERS, Realism, parrots
 
@@ -204,6 +204,7 @@ class NeuralRewardTrainer:
 
     def _fit_linear(self) -> None:
         """Fit the linear model to the replay, then learn what fakes look like, also those that it likes itself."""
+        crossed = self._choose_penalty()
         self.linear.fit(self.replay.kept)
         self.new_pairs = 0
         known = list(dict.fromkeys(said for pair in self.replay.kept for said in (pair.better, pair.worse)))
@@ -213,16 +214,20 @@ class NeuralRewardTrainer:
         for start in rng.sample(known, min(CLIMBS, len(known))):
             self.realism.climb(start, lambda batch: self._lower(batch)[0].tolist(), rng)
         self.realism.fit(known, rng)
-        self.crossed = self._crossed_margins()
+        self.crossed = self._margins(crossed)
 
-    def _crossed_margins(self) -> list[float]:
+    def _choose_penalty(self) -> Floats:
+        """Set the penalty that predicts best across thirds of the replay; r of both sides so predicted, [pairs, 2]."""
+        tried = [(penalty, np.array(LinearReward(penalty).crossed(self.replay.kept))) for penalty in PENALTIES]
+        losses = [ScoreScale().fit_chances(r[:, 0] - r[:, 1]) for _, r in tried]
+        self.linear.penalty, crossed = tried[int(np.argmin(losses))]
+        return crossed
+
+    def _margins(self, rewards: Floats) -> list[float]:
+        """The differences of lower bounds within the replay's pairs, given r of both sides, [pairs, 2]."""
         pairs = self.replay.kept
-        rewards = np.array(self.linear.crossed(pairs))
-        sides = [[pair.better for pair in pairs], [pair.worse for pair in pairs]]
-        better, worse = (
-            self.scale.lower(r, self.realism.doubts(side), np.zeros(len(pairs)))
-            for r, side in zip(rewards.T, sides, strict=True)
-        )
+        doubts = [self.realism.doubts([getattr(pair, side) for pair in pairs]) for side in ("better", "worse")]
+        better, worse = (self.scale.lower(r, doubt, 0 * r) for r, doubt in zip(rewards.T, doubts, strict=True))
         return [float(margin) for margin in better - worse]
 
     def _rewards(self, batch: Sequence[RewardTranscript]) -> tuple[Floats, Floats]:
