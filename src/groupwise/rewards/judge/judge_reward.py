@@ -35,6 +35,7 @@ from groupwise.rewards.judge.rubrics import RUBRICS, Rubric, rubric_of
 from groupwise.types import Failed, Failure, Group, Hint, Message, Metrics, Reward, Score, Task, Trajectory
 
 FLAG = "judge_fallback"
+MOST_LESSONS = 64  # groups that wait to be learned from
 FALL_BACK = "To let a heuristic on the words stand in for the judge, set fallback_enabled = true in its options."
 
 
@@ -191,7 +192,8 @@ class RulerRewardFunction(RewardFunction):
             yield self._arrived
         finally:
             self._under_way -= 1
-            if not self._under_way:
+            # In an asynchronous run there may always be a group under way.
+            if not self._under_way or len(self._lessons) >= MOST_LESSONS:
                 for _, lesson in sorted(self._lessons.items()):
                     self.place_effects.learn(lesson.places, lesson.marks)
                     self.watch.see(lesson.judged)
