@@ -206,6 +206,14 @@ def test_the_calibration_error_is_the_gap_between_saying_and_being_right() -> No
     assert calibration_error(np.array([0.9] * 10 + [0.1] * 10), bins=1) == pytest.approx(0.4)
 
 
+def test_doubted_replies_are_still_told_apart_however_sure_a_few_pairs_made_it() -> None:
+    scale = ScoreScale(cap=2.5, spread=5.0)
+    scale.fit_chances(np.full(12, 3.0))
+    assert scale.slope > 1.0
+    low, high = scale.scores(scale.lower(np.array([0.0, 0.5]), np.ones(2), np.zeros(2)))
+    assert high - low > 0.005
+
+
 def test_wrong_labels_lower_the_chances_and_not_the_ranking() -> None:
     trainer = trained(300, wrong=0.2)
     pairs = preferences(6, 200)

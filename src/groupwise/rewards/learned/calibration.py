@@ -1,13 +1,14 @@
 """From a model's r to a score in (0, 1) that can be believed: capped, lowered by doubt, and calibrated.
 
     lower = min(r, cap) − spread · doubt − deviation
-    score = σ(slope · (lower − centre))
+    score = σ(s · (lower − centre)),    s = slope, but at most 4 / spread
     P(a is better than b) = wrong + (1 − 2 · wrong) · σ(slope · (lower(a) − lower(b)))
 
 The cap is the 90th percentile of r over known replies, since little is known beyond them; the spread is the distance
 from the 5th to the 95th, so a reply that is certainly fake scores no more than the worst known ones; the deviation is
 that of the network's heads. The slope (one over the temperature) and the share of wrong labels make P as likely as it
-turns out on pairs that were not learned from. The centre is the mean of known replies, which score 0.5.
+turns out on pairs that were not learned from. The centre is the mean of known replies, which score 0.5. A few pairs that
+are all predicted right make a steep slope; the limit keeps scores of doubted replies apart all the same.
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 SLOPES = np.geomspace(1 / 32, 32, 121)  # times one over the typical margin
 WRONG = np.linspace(0.0, 0.3, 16)  # shares of wrong labels
+STEEPEST = 4.0  # known replies then score from about 0.1 to 0.9
 PRIOR = 2.0  # standard deviation of the logarithm of the slope, in the same unit
 
 
@@ -64,7 +66,8 @@ class ScoreScale:
         return np.asarray(self.wrong + (1 - 2 * self.wrong) * likely, np.float64)
 
     def scores(self, lower: Floats) -> Floats:
-        return np.asarray(1 / (1 + np.exp(-np.clip(self.slope * (lower - self.centre), -30, 30))), np.float64)
+        slope = min(self.slope, STEEPEST / self.spread)
+        return np.asarray(1 / (1 + np.exp(-np.clip(slope * (lower - self.centre), -30, 30))), np.float64)
 
     def state_dict(self) -> dict[str, float]:
         return asdict(self)
