@@ -1,8 +1,15 @@
 """Does the learned reward learn, and does a model that is trained against it get better by the true reward?
 
     python benchmarks/neural_reward.py --seeds 101 102 103 --json
+    python benchmarks/neural_reward.py --seeds 301 302 303 --no-runs --json
 
-The task is `repair_desk.py`. Per seed: a reward is trained on 3,000 preferences, 15% of them the wrong way round, and
+The task is `repair_desk.py`. Per seed, with and without runs: accuracy on new phrases after 50, 200 and 1,000
+preferences (15% of the last wrong) beside the linear baseline alone, calibration, and attacks (`reward_attacks.py`).
+Claims: `neural_new` and `linear_new` are accuracies after 1,000; `climbs` is on how many of 20 prompts, in the worst
+seed, text that was climbed from nothing scored above the best of 64 real replies; `calibration_error` is on 4,000 new
+pairs with as many wrong labels as those learned from.
+
+Then, unless `--no-runs`: a reward is trained on 3,000 preferences, 15% of them the wrong way round, and
 judged on clean pairs in phrases it has never met. Then the tiny language model, warm-started on replies of every
 quality, is trained by GRPO against that reward alone, held to its start by a KL term; the true reward only watches.
 Beside it a placebo, whose reward of the same make has learned nothing and is believed regardless; and the same run
@@ -28,7 +35,8 @@ from typing import Any
 import numpy as np
 import torch
 from record import print_result
-from repair_desk import FAULTS, LEARNED, SHORT, TESTED, Phrases, ask, grade, reply
+from repair_desk import FAULTS, LEARNED, SHORT, TESTED, grade, reply
+from reward_attacks import accuracy, checks, pairs
 
 from groupwise.agents import language_product as product
 from groupwise.agents import warm_start
@@ -47,24 +55,12 @@ PAIRS, FLIPPED, TEST_PAIRS = 3000, 0.15, 1000
 STEPS = {"warm": 70, "grpo": 24}
 SAMPLES = 4
 ANCHOR = {"use_reference_model": True, "beta": 0.1}
+KINDS = ("reward", "linear", "network")
 ARMS, JUDGED = ("grpo", "placebo", "unanchored"), ("pair_accuracy", "length_only_accuracy", "doubt_finds_errors")
 COMMON: dict[str, Any] = {
     "model_name": "tiny", "threads": 1, "max_new_tokens": 56, "lr_scheduler_type": "constant", "warmup_ratio": 0.0,
     "adam_beta2": 0.99, "gradient_accumulation_steps": 1, "group_log_steps": 0, "save_steps": 1000,
 }  # fmt: skip
-
-
-def pairs(seed: int, count: int, phrases: Phrases, wrong: float = 0.0) -> list[tuple[str, str, str]]:
-    """(prompt, better, worse), a share of them the wrong way round."""
-    rng = random.Random(seed)
-    found: list[tuple[str, str, str]] = []
-    while len(found) < count:
-        fault, prompt = ask(rng, phrases)
-        one, other = reply(rng, phrases, fault), reply(rng, phrases, fault)
-        if one.worth != other.worth:
-            better, worse = (one, other) if (one.worth > other.worth) != (rng.random() < wrong) else (other, one)
-            found.append((prompt, better.text, worse.text))
-    return found
 
 
 class Believed(NeuralRewardTrainer):
@@ -76,16 +72,15 @@ class Believed(NeuralRewardTrainer):
 def judge_reward(trainer: NeuralRewardTrainer, clean: Sequence[tuple[str, str, str]]) -> dict[str, float]:
     """Accuracy on clean pairs, of the reward and of length; and whether its doubt tells where it is wrong."""
     sides = [list(side) for side in zip(*((p.better, p.worse) for p in map(preference_of, clean)), strict=True)]
-    with torch.no_grad():
-        margins = trainer.network(sides[0]) - trainer.network(sides[1])
-    right = (margins.mean(0) > 0).numpy()
-    doubt = margins.sigmoid().std(0, correction=0).numpy()
+    (better, doubts), (worse, others) = (trainer.score(side) for side in sides)
+    right = np.array(better) > np.array(worse)
+    doubt = np.maximum(doubts, others)
     longer = np.mean([0.5 + 0.5 * np.sign(len(better) - len(worse)) for _, better, worse in clean])
-    wrong_above_right = (doubt[~right][:, None] > doubt[right][None]).mean() if 0 < right.mean() < 1 else math.nan
+    above = np.sign(doubt[~right][:, None] - doubt[right][None]) if 0 < right.mean() < 1 else np.array(math.nan)
     return {
-        "pair_accuracy": float(right.mean()),
+        "pair_accuracy": accuracy(better, worse),
         "length_only_accuracy": float(max(longer, 1 - longer)),
-        "doubt_finds_errors": float(wrong_above_right),
+        "doubt_finds_errors": float(0.5 + 0.5 * above.mean()),
     }
 
 
@@ -128,6 +123,13 @@ def write_data(folder: Path) -> dict[str, Any]:
     return {"environment": str(folder / "train.jsonl"), "options": options, "eval_episodes": 64}
 
 
+def check_seed(seed: int) -> dict[str, Any]:
+    """What needs no run."""
+    torch.set_num_threads(1)
+    clock = time.process_time()
+    return {"seed": seed, **checks(seed, LEARNED, TESTED), "check_seconds": time.process_time() - clock}
+
+
 def run_seed(seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     clock = time.process_time()
@@ -143,6 +145,8 @@ def run_seed(seed: int) -> dict[str, Any]:
         "reward_seconds": time.process_time() - clock,
     }
     fresh = NeuralRewardFunction(trainer=Believed(seed=seed + 1), teacher=None)
+    # A linear model that has learned nothing scores everything alike; a network does not.
+    fresh.trainer.uses_network = True
     with tempfile.TemporaryDirectory() as folder:
         common = {**COMMON, **write_data(Path(folder)), "seed": seed, "output_dir": folder}
         warm = {"product": "warm-start", "run_name": "warm", "tasks_per_step": 32, "per_device_train_batch_size": 32}
@@ -201,18 +205,30 @@ def interval(values: Sequence[float]) -> list[float]:
     return [float(np.mean(values)) - half, float(np.mean(values)) + half]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="print only the JSON object")
-    options = parser.parse_args()
-    with multiprocessing.get_context("spawn").Pool(min(options.processes, len(options.seeds))) as pool:
-        found = pool.map(run_seed, options.seeds, chunksize=1)
+def checked(found: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The claims of `check_seed` over seeds, and the values that their intervals are of."""
+    per_seed = {
+        "neural_new": [r["reward_1000"] for r in found],
+        "linear_new": [r["linear_1000"] for r in found],
+        "calibration_error": [r["calibration_1000"] for r in found],
+        "calibration_error_new_phrases": [r["calibration_new_1000"] for r in found],
+        **{f"{kind}_{size}": [r[f"{kind}_{size}"] for r in found] for kind in KINDS for size in (50, 200, 1000)},
+    }
+    claims = {
+        **{name: float(np.mean(values)) for name, values in per_seed.items()},
+        "climbs": max(r["known_climbs"] for r in found),
+        "climbs_from_real_replies": max(r["known_improved"] for r in found),
+        "climbs_in_new_phrases": max(r["new_climbs"] for r in found),
+    }
+    return claims, per_seed
+
+
+def gained(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The values of `run_seed`, by seed."""
     ends = {arm: np.array([[r[arm]["evals"][n]["sampled"] for n in (0, -1)] for r in found]) for arm in ARMS}
     greedy = np.array([[r["grpo"]["evals"][n]["reward_mean"] for n in (0, -1)] for r in found])
     learned = np.array([[r["grpo"]["course"][n][0] for n in (0, -1)] for r in found])
-    per_seed = {
+    return {
         **{name: [r[name] for r in found] for name in JUDGED},
         "true_reward_before": ends["grpo"][:, 0],
         "true_reward_after": ends["grpo"][:, 1],
@@ -224,16 +240,34 @@ def main() -> None:
         "learned_reward_before": learned[:, 0],
         "learned_reward_after": learned[:, 1],
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--no-runs", action="store_true", help="leave out training a model against the reward")
+    parser.add_argument("--json", action="store_true", help="print only the JSON object")
+    options = parser.parse_args()
+    with multiprocessing.get_context("spawn").Pool(min(options.processes, len(options.seeds))) as pool:
+        checks_found = pool.map(check_seed, options.seeds, chunksize=1)
+        found = [] if options.no_runs else pool.map(run_seed, options.seeds, chunksize=1)
+    claims, per_seed = checked(checks_found)
+    if found:
+        gains = gained(found)
+        per_seed |= gains
+        claims |= {name: float(np.mean(values)) for name, values in gains.items()}
     if not options.json:
         for r in found:
             course = [r[arm]["course"][place] for arm in ARMS for place in (0, -1)]
             print(f"seed {r['seed']}: learned, true and fluent, first and last step of {ARMS}: {course}")
     print_result(
         "neural_reward",
-        {name: float(np.mean(values)) for name, values in per_seed.items()},
+        claims,
         seeds=options.seeds,
         intervals={name: interval(values) for name, values in per_seed.items() if len(values) > 1},
-        raw=found,
+        raw={"checks": checks_found, "runs": found},
+        not_run={"runs": "--no-runs"} if options.no_runs else {},
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from groupwise.core import objectives
-from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, exclusive_volumes, non_dominated_fronts, pareto
+from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, non_dominated_fronts, pareto
 
 TWO = [[0.8, 0.2], [0.4, 0.6]]
 FLOATS = st.floats(0, 1, width=32)
@@ -33,8 +33,8 @@ def weights_for(table):
         ("geometric_mean", [(0.8**3 * 0.2) ** 0.25, (0.4**3 * 0.6) ** 0.25]),
         # Shortfalls times shares 3/4 and 1/4: (0.15, 0.2) and (0.45, 0.1); the worst there is, 0.75 + 0.05.
         ("chebyshev", [1 - (0.2 + 0.05 * 0.35) / 0.8, 1 - (0.45 + 0.05 * 0.55) / 0.8]),
-        # One front of two, each covering as much alone.
-        ("pareto", [0.25, 0.25]),
+        # One front of two; columns as shares of their highest: (1, 1/3) and (1/2, 1).
+        ("pareto", [0.75 + 0.25 / 3, 0.75 / 2 + 0.25]),
         ("normalize_then_sum", [0.5, -0.5]),
     ],
 )
@@ -103,23 +103,32 @@ def test_fronts_are_peeled_one_after_another():
     assert non_dominated_fronts(scores).tolist() == [0, 0, 0, 1, 2, 0]
 
 
-def test_the_share_of_a_front_is_what_only_that_attempt_covers():
-    # With the margin of 0.1 the points are (1.1, 0.1), (0.1, 1.1) and (0.6, 0.6), which cover alone
-    # 0.5 x 0.1, 0.1 x 0.5 and 0.5 x 0.5: shares of 1/7, 1/7 and 5/7.
-    assert pareto([[1, 0], [0, 1], [0.5, 0.5]], [1, 1]).tolist() == pytest.approx([1 / 14, 1 / 14, 5 / 14])
+def test_pareto_does_not_punish_what_a_group_agrees_on():
+    """Seven are good in everything; one gains a hundredth in the first objective for most of the second."""
+    *seven, odd = pareto([[0.9, 0.9]] * 7 + [[0.91, 0.1]], [1, 1]).tolist()
+    assert seven == [pytest.approx((0.9 / 0.91 + 1) / 2)] * 7
+    assert odd == pytest.approx((1 + 0.1 / 0.9) / 2)
+
+
+def test_pareto_ranks_a_front_by_the_weights():
+    front = [[0.9, 0.1], [0.1, 0.9]]
+    first, second = pareto(front, [9, 1]).tolist()
+    assert (first, second) == (pytest.approx(0.9 + 0.1 / 9), pytest.approx(0.1 + 0.9 / 9))
+    assert pareto(front, [1, 9]).tolist() == pytest.approx([second, first])
 
 
 def test_a_front_below_scores_less_and_equal_attempts_score_the_same():
     best, twin, below = pareto([[1, 1], [1, 1], [0, 0]], [1, 1]).tolist()
-    assert (best, twin, below) == (0.5, 0.5, 0.25)
-    assert pareto([[0.3, 0.7]] * 4, [1, 1]).tolist() == [0.0] * 4
+    assert (best, twin, below) == (1.0, 1.0, 0.0)
+    assert pareto([[0.3, 0.7]] * 4, [1, 1]).tolist() == [1.0] * 4
+    assert pareto([[-0.3], [-0.1]], [1]).tolist() == pytest.approx([0.0, (1 + 2 / 3) / 2])
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pareto_is_the_front_and_then_the_share_of_what_a_front_covers(seed):
-    """Fronts by peeling, volumes by inclusion and exclusion, columns of different units, one of them flat."""
+def test_pareto_is_the_front_and_then_the_weighted_share_of_each_columns_range(seed):
+    """Fronts by peeling, columns of different units, one of them negative in part and one flat."""
     rng = np.random.default_rng(seed)
-    scores = rng.integers(0, 5, (7, 3)) * [1.0, 100.0, 0.0] + [0, -50.0, 3.0]
+    scores = rng.integers(0, 5, (7, 3)) * [1.0, 100.0, 0.0] + [0, -150.0, 3.0]
     front, left = {}, set(range(7))
     while left:
         best = {
@@ -129,69 +138,20 @@ def test_pareto_is_the_front_and_then_the_share_of_what_a_front_covers(seed):
         front |= dict.fromkeys(best, len(set(front.values())))
         left -= best
     assert non_dominated_fronts(scores).tolist() == [front[i] for i in range(7)]
-    spread = np.ptp(scores, axis=0)
-    unit = (scores - scores.min(0)) / np.where(spread > 0, spread, 1) + 0.1
     count, expected = len(set(front.values())), []
-    for i in range(7):
-        mates = [j for j in range(7) if front[j] == front[i]]
-        whole = brute_volume([unit[j] for j in mates])
-        alone = {m: whole - brute_volume([unit[j] for j in mates if j != m]) for m in mates}
-        share = alone[i] / sum(alone.values()) if sum(alone.values()) > 1e-12 else 0.0
-        expected.append((count - 1 - front[i] + share / 2) / count)
+    for i, row in enumerate(scores):
+        shares = []
+        for value, column in zip(row, scores.T, strict=True):
+            low, high = min(0.0, *column), max(0.0, *column)
+            shares.append((value - low) / (high - low) if high > low else 0.0)
+        expected.append((count - 1 - front[i] + (shares[0] + 2 * shares[1] + 3 * shares[2]) / 6) / count)
     assert pareto(scores, [1, 2, 3]).tolist() == pytest.approx(expected, abs=1e-9)
 
 
-def brute_volume(points):
-    """Inclusion and exclusion over all subsets: the union of the boxes."""
-    total = 0.0
-    for size in range(1, len(points) + 1):
-        for chosen in itertools.combinations(points, size):
-            total += (-1) ** (size + 1) * math.prod(np.min(chosen, axis=0))
-    return total
-
-
-@pytest.mark.parametrize(("count", "dimensions"), [(2, 1), (5, 2), (6, 3), (7, 4)])
-def test_exclusive_volumes_are_the_union_with_a_point_less_the_union_without(count, dimensions):
-    points = np.random.default_rng(count).uniform(0.05, 1.1, (count, dimensions))
-    whole = brute_volume(list(points))
-    expected = [whole - brute_volume([p for m, p in enumerate(points) if m != n]) for n in range(count)]
-    assert exclusive_volumes(points).tolist() == pytest.approx(expected, abs=1e-12)
-
-
-def test_too_many_cells_are_counted_instead_closely_and_the_same_every_time(monkeypatch):
-    points = np.random.default_rng(3).uniform(0.1, 1.1, (12, 4))
-    exact = exclusive_volumes(points)
-    monkeypatch.setattr(objectives, "MOST_CELLS", 10)
-    counted = exclusive_volumes(points)
-    assert np.abs(counted - exact).max() < 0.005
-    assert counted.tolist() == exclusive_volumes(points).tolist()
-
-
-@pytest.mark.parametrize(("most", "exactly"), [(35, False), (36, True), (37, True)])
-def test_volumes_are_exact_up_to_the_largest_grid(most, exactly, monkeypatch):
-    """Six points in two dimensions have a grid of 36 cells."""
-    assert objectives.MOST_CELLS == 1_000_000
-    points = np.random.default_rng(5).uniform(0.1, 1.1, (6, 2))
-    whole = brute_volume(list(points))
-    expected = [whole - brute_volume([p for m, p in enumerate(points) if m != n]) for n in range(6)]
-    monkeypatch.setattr(objectives, "MOST_CELLS", most)
-    found = exclusive_volumes(points).tolist()
-    assert (found == pytest.approx(expected, abs=1e-12)) == exactly
-    assert found == pytest.approx(expected, abs=0.005)
-
-
-def test_the_cells_of_a_huge_grid_are_counted_without_overflow():
-    """16 points in 16 dimensions: 16¹⁶ = 2⁶⁴ cells, which is 0 in integers of 64 bits."""
-    points = np.random.default_rng(2).permuted(np.tile(np.arange(1, 17) / 16, (16, 1)), axis=1).T
-    assert all(len(np.unique(column)) == 16 for column in points.T)
-    assert exclusive_volumes(points).tolist() == objectives._by_counting(points).tolist()
-
-
-@pytest.mark.parametrize("dimensions", [1, 2, 5])
-def test_counted_volumes_are_near_in_any_number_of_dimensions_and_units(dimensions):
-    points = np.random.default_rng(dimensions).uniform(0.3, 1.1, (4, dimensions)) * np.arange(1, dimensions + 1)
-    box = float(points.max(0).prod())
-    np.testing.assert_allclose(objectives._by_counting(points) / box, exclusive_volumes(points) / box, atol=0.005)
+def test_chebyshev_refuses_another_scale_and_says_what_it_saw():
+    with pytest.raises(ValueError, match="from 0 to 1; these range from 0.2 to 1000"):
+        objectives.chebyshev([[0.2, 1000.0], [0.4, 3.0]], [1, 1])
+    assert objectives.chebyshev([[1.0 + 1e-12, 1.0]], [1, 1]).tolist() == pytest.approx([1.0])
 
 
 @pytest.mark.parametrize("method", ["weighted_sum", "weighted_average", "geometric_mean", "chebyshev"])

@@ -67,12 +67,35 @@ def test_an_attempt_that_one_component_failed_on_has_failed_and_the_others_are_s
     assert [first, last] == list(scored(reward, "0.1", "0.8"))
 
 
-def test_a_geometric_mean_fails_where_a_part_is_negative_and_nowhere_else(scored):
-    reward = MultiObjectiveRewardFunction([Fixed(), Backwards()], "geometric_mean")
-    good, bad = scored(reward, "0.25", "1.5")
-    assert good.total == pytest.approx((0.25 * 0.75) ** 0.5)
-    assert isinstance(bad, Failed)
-    assert "the lowest is -0.5" in bad.failure.message
+@pytest.mark.parametrize(
+    ("method", "replies", "seen"),
+    [
+        ("chebyshev", ("0.25", "1000"), "chebyshev needs scores from 0 to 1, but a ranges from 0.25 to 1000"),
+        (
+            "geometric_mean",
+            ("0.25", "-0.5"),
+            "geometric_mean needs scores of at least 0, but a ranges from -0.5 to 0.25",
+        ),
+    ],
+)
+def test_a_scale_that_does_not_fit_the_method_is_refused_with_the_range_seen(method, replies, seen, scored):
+    """For the whole group: a score within the limits is on the wrong scale too."""
+    reward = MultiObjectiveRewardFunction([Fixed(name="a"), Fixed(name="idle", weight=0.0)], method)
+    for score in scored(reward, *replies):
+        assert isinstance(score, Failed)
+        assert seen in score.failure.message
+        assert "normalize_then_sum" in score.failure.hint
+    assert all(isinstance(score, Score) for score in scored(reward, "0.25", "0.5"))
+
+
+def test_a_component_without_weight_may_have_any_scale(scored):
+    class Far(RewardFunction):
+        def compute_reward(self, turns):
+            return -1000.0
+
+    for method in ("chebyshev", "geometric_mean"):
+        reward = MultiObjectiveRewardFunction([Fixed(name="a"), Far(weight=0.0)], method)
+        assert totals(scored(reward, "0.25", "0.5")) == pytest.approx([0.25, 0.5])
 
 
 def test_components_may_be_functions_and_other_rewards(scored):

@@ -7,12 +7,20 @@
     weighted_average           Σ w·s / Σ w
     geometric_mean             exp(Σ w·log s / Σ w), s at least 0.01
     chebyshev                  1 − the worst weighted shortfall from 1, as a share of the worst possible
-    pareto                     the attempt's front in its group, and how much only this attempt covers
+    pareto                     the attempt's front in its group, and within the front its weighted average
     normalize_then_sum         Σ w·z / Σ w, z being each objective's z-score within the group
 
 In the rules that combine objectives, s is [N, K], a row for each of N attempts and a column for each of K objectives,
 larger being better; w is [K], at least 0 and not all 0. The first four look at one row at a time; the last two compare
 the rows of a group, so their mean over a group says nothing about how good the group is.
+
+    rule                s may be                  the total is
+    weighted_sum        any number, one unit      in that unit, times Σ w
+    weighted_average    any number, one unit      in that unit
+    geometric_mean      0 or more, any units      in the product of the units to the power of their shares
+    chebyshev           0 to 1                    0 to 1: a share of the way from the worst to the best
+    pareto              any number, any units     0 to 1: a standing in the group
+    normalize_then_sum  any number, any units     in standard deviations of the group
 """
 
 from collections.abc import Callable, Mapping
@@ -80,12 +88,6 @@ Ints: TypeAlias = NDArray[np.int64]
 FLOOR = 0.01
 # Steuer and Choo's ρ: the weight of the sum beside the maximum.
 RHO = 0.05
-# Added to every coordinate, so that the worst point of a front still covers some volume.
-MARGIN = 0.1
-# The largest grid on which volumes are worked out exactly.
-MOST_CELLS = 1_000_000
-# Places at which volumes beyond the grid are counted.
-DRAWS = 1 << 14
 # A spread below this share of the largest score is rounding.
 NEGLIGIBLE = 1e-9
 
@@ -110,8 +112,9 @@ def geometric_mean(scores: ArrayLike, weights: ArrayLike) -> Floats:
     be at least 0.
     """
     s, w = _checked(scores, weights)
-    if (s < 0).any():
-        raise ValueError(f"a geometric mean needs scores of at least 0; the lowest is {s.min():g}")
+    lowest = s[:, w > 0].min()
+    if lowest < -NEGLIGIBLE:
+        raise ValueError(f"a geometric mean needs scores of at least 0; the lowest is {lowest:g}")
     return np.asarray(np.exp((np.log(np.maximum(s, FLOOR)) * w).sum(1) / w.sum()), np.float64)
 
 
@@ -120,9 +123,13 @@ def chebyshev(scores: ArrayLike, weights: ArrayLike) -> Floats:
 
     The augmented weighted Chebyshev scalarisation (Steuer and Choo 1983) from the ideal point 1: an attempt is judged
     by its worst objective, and the sum only breaks ties. It is 1 if every objective is 1, 0 if every one is 0, and
-    increases with each of them. Unlike a weighted sum it also reaches the concave parts of a Pareto front.
+    increases with each of them. Unlike a weighted sum it also reaches the concave parts of a Pareto front. Scores of
+    weight above 0 must be in [0, 1]: the ideal point of another scale is not 1.
     """
     s, w = _checked(scores, weights)
+    low, high = s[:, w > 0].min(), s[:, w > 0].max()
+    if low < -NEGLIGIBLE or high > 1 + NEGLIGIBLE:
+        raise ValueError(f"chebyshev needs scores from 0 to 1; these range from {low:g} to {high:g}")
     share = w / w.sum()
     lack = share * (1.0 - s)
     worst = share.max() + RHO
@@ -144,26 +151,21 @@ def normalize_then_sum(scores: ArrayLike, weights: ArrayLike) -> Floats:
 
 
 def pareto(scores: ArrayLike, weights: ArrayLike) -> Floats:
-    """(F − 1 − r + h / 2) / F, [N]; r is the row's front of F (0 is the best), h its share of its front's volume.
+    """(F − 1 − r + a) / F, [N]; r is the row's front of F (0 is the best), a = Σ_k w_k · u_k / Σ w, in [0, 1].
 
-    A row that dominates another scores higher. Within a front, h is the volume that only this row covers, as a share
-    of the sum of those volumes: it is large for an attempt that is good in a way the others are not, and 0 for either
-    of two equal rows. Weights do not matter here, except that an objective of weight 0 is left out: dominance and
-    shares of volume are the same in any units.
+    u_k is s_k as a share of the way from the lowest to the highest value of its column, 0 being one of them: a unit
+    does not matter, but whether two attempts differ by a hundredth or by half does. A row that dominates another scores
+    higher, whatever the weights; rows of one front, none of which dominates another, are ranked by the weights. Equal
+    rows score the same however many there are, so a group that agrees is not punished for it. An objective of weight 0
+    is left out.
     """
     s, w = _checked(scores, weights)
-    s = s[:, w > 0]
+    s, w = s[:, w > 0], w[w > 0]
     fronts = non_dominated_fronts(s)
     count = int(fronts.max()) + 1
-    # Every column from 0 at its lowest to 1 at its highest; 0 where it has no spread.
-    spread = s.max(0) - s.min(0)
-    unit = (s - s.min(0)) / np.where(spread > 0, spread, 1.0)
-    share = np.zeros(len(s))
-    for front in range(count):
-        rows = fronts == front
-        alone = exclusive_volumes(unit[rows] + MARGIN)
-        share[rows] = alone / alone.sum() if alone.sum() > 0 else 0.0
-    return np.asarray((count - 1 - fronts + share / 2) / count, np.float64)
+    low, high = np.minimum(s.min(0), 0.0), np.maximum(s.max(0), 0.0)
+    unit = (s - low) / np.where(high > low, high - low, 1.0)
+    return np.asarray((count - 1 - fronts + unit @ (w / w.sum())) / count, np.float64)
 
 
 Combination: TypeAlias = Callable[[ArrayLike, ArrayLike], Floats]
@@ -172,6 +174,8 @@ COMBINATIONS: Mapping[str, Combination] = {
     for rule in (weighted_sum, weighted_average, geometric_mean, chebyshev, pareto, normalize_then_sum)
 }
 WITHIN_GROUP = ("pareto", "normalize_then_sum")
+# What the scores of a rule must lie between; the others take any number.
+SCALES: Mapping[str, tuple[float, float]] = {"geometric_mean": (0.0, np.inf), "chebyshev": (0.0, 1.0)}
 
 
 def non_dominated_fronts(scores: ArrayLike) -> Ints:
@@ -191,54 +195,6 @@ def non_dominated_fronts(scores: ArrayLike) -> Ints:
         fronts[left & ~(dominates & left[:, None]).any(0)] = front
         front += 1
     return fronts
-
-
-def exclusive_volumes(points: ArrayLike) -> Floats:
-    """The volume that only this point covers, [N]: the part of the box from 0 to the point that is in no other box.
-
-    Points are [N, K], above 0. Exact while the grid of their coordinates has at most a million cells (16 points in 5
-    dimensions); beyond that, estimated at 16,384 fixed, evenly spread places, so that the result never changes.
-    """
-    p = np.asarray(points, np.float64)
-    axes = [np.unique(column) for column in p.T]
-    cells = np.prod([len(axis) for axis in axes], dtype=np.float64)
-    return _by_grid(p, axes) if cells <= MOST_CELLS else _by_counting(p)
-
-
-def _by_grid(points: Floats, axes: list[Floats]) -> Floats:
-    """Each cell of the grid is covered by the points above it in every coordinate: a cumulative sum from above."""
-    # After the sums, `count` is how many points cover a cell and `owner` the sum of their numbers: where the count is
-    # 1, that sum is the number of the only one.
-    shape = tuple(len(axis) for axis in axes)
-    place = tuple(np.searchsorted(axis, column) for axis, column in zip(axes, points.T, strict=True))
-    count, owner = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    np.add.at(count, place, 1)
-    np.add.at(owner, place, np.arange(len(points)))
-    for axis in range(len(shape)):
-        count = np.flip(np.flip(count, axis).cumsum(axis), axis)
-        owner = np.flip(np.flip(owner, axis).cumsum(axis), axis)
-    volume = np.ones(())
-    for edges in axes:
-        volume = volume[..., None] * np.diff(edges, prepend=0.0)
-    alone = count == 1
-    return np.bincount(owner[alone], volume[alone], len(points)).astype(np.float64)
-
-
-def _by_counting(points: Floats) -> Floats:
-    """The Kronecker sequence of the generalised golden ratio (Roberts 2018) in the smallest box around all points."""
-    dimensions = points.shape[1]
-    # The positive root of x^(d+1) = x + 1, by fixed-point iteration.
-    golden = 1.0
-    for _ in range(64):
-        golden = (1.0 + golden) ** (1.0 / (dimensions + 1))
-    steps = golden ** -np.arange(1.0, dimensions + 1)
-    highest = points.max(0)
-    places = ((0.5 + np.arange(1, DRAWS + 1)[:, None] * steps) % 1.0) * highest
-    inside = np.ones((DRAWS, len(points)), np.bool_)
-    for k in range(dimensions):
-        inside &= places[:, k, None] <= points[None, :, k]
-    alone = inside & (inside.sum(1, keepdims=True) == 1)
-    return np.asarray(alone.mean(0) * highest.prod(), np.float64)
 
 
 def _checked(scores: ArrayLike, weights: ArrayLike) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, Floats, weighted_average
+from groupwise.core.objectives import COMBINATIONS, NEGLIGIBLE, SCALES, WITHIN_GROUP, Floats, weighted_average
 from groupwise.errors import ConfigError
 from groupwise.rewards.function import RewardFunction, score_conversation
 from groupwise.rewards.registry import make_reward
@@ -24,7 +24,7 @@ from groupwise.types import Failed, Failure, Group, Hint, Message, Reward, Score
 
 RewardLike = Reward | Callable[[Sequence[Message]], Any]
 JUDGE = "ruler"
-NO_NEGATIVE_SCORES = "Let every component score 0 or more, or choose weighted_average."
+FIT = "Let the component score on that scale, or choose normalize_then_sum, which takes any."
 
 
 class MultiObjectiveRewardFunction(RewardFunction):
@@ -36,7 +36,8 @@ class MultiObjectiveRewardFunction(RewardFunction):
 
     The parts of a score are the components' totals, unweighted, by name. A component's own parts follow its name and a
     dot. Methods that compare attempts add `average`, the weighted average. If one component fails on an attempt, the
-    attempt has failed, because a missing number is not a 0. Flags are passed on.
+    attempt has failed, because a missing number is not a 0. If a component's scale does not fit the method (such as
+    0–1000 for chebyshev), its whole group has failed. Flags are passed on.
     """
 
     def __init__(
@@ -74,22 +75,25 @@ class MultiObjectiveRewardFunction(RewardFunction):
         """One score per attempt, given the scores [attempts][components]; failed attempts are not compared with."""
         found: list[Score | Failed] = [self._failure(scores) or Score(0.0) for scores in attempts]
         sound = [n for n, score in enumerate(found) if isinstance(score, Score)]
-        # Methods that compare see the group at once; the others one attempt at a time, so that one cannot fail others.
-        together = [sound] if self.normalization_method in WITHIN_GROUP else [[n] for n in sound]
-        for rows in filter(None, together):
-            try:
-                totals = self._totals([attempts[n] for n in rows])
-            except ValueError as error:
-                for n in rows:
-                    found[n] = Failed(Failure("reward", "combining", f"{self.name}: {error}", NO_NEGATIVE_SCORES))
-                continue
-            for n, total in zip(rows, totals, strict=True):
-                found[n] = self._score(float(total), attempts[n])
+        if not sound:
+            return found
+        table = np.array([[score.total for score in attempts[n] if isinstance(score, Score)] for n in sound])
+        misfit = self._misfit(table)
+        totals = [] if misfit else COMBINATIONS[self.normalization_method](table, list(self.weights.values())).tolist()
+        for row, n in enumerate(sound):
+            found[n] = misfit or self._score(totals[row], attempts[n])
         return found
 
-    def _totals(self, attempts: Sequence[Sequence[Any]]) -> Floats:
-        table = np.array([[score.total for score in scores] for scores in attempts])
-        return COMBINATIONS[self.normalization_method](table, list(self.weights.values()))
+    def _misfit(self, table: Floats) -> Failed | None:
+        """A failure if the scores [attempts, components] of a component do not fit the method."""
+        low, high = SCALES.get(self.normalization_method, (-math.inf, math.inf))
+        for name, column in zip(self.components, table.T, strict=True):
+            if self.weights[name] and (column.min() < low - NEGLIGIBLE or column.max() > high + NEGLIGIBLE):
+                needed = f"from {low:g} to {high:g}" if high < math.inf else f"of at least {low:g}"
+                seen = f"{name} ranges from {column.min():g} to {column.max():g}"
+                message = f"{self.name}: {self.normalization_method} needs scores {needed}, but {seen}"
+                return Failed(Failure("reward", "combining", message, FIT))
+        return None
 
     def _score(self, total: float, scores: Sequence[Any]) -> Score:
         # `average` first: an own part of that name wins.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from groupwise.rewards.judge.judge_reward import RulerRewardFunction
+from groupwise.rewards.judge.rubrics import GENERAL
 
 
 def _load() -> ModuleType:
@@ -45,12 +47,16 @@ def server() -> Iterator[Any]:
 
 @pytest.fixture
 def judge(server: Any) -> Iterator[Callable[..., RulerRewardFunction]]:
-    """Makes judges that ask the scripted server, do not wait long, and fall back unless told otherwise."""
+    """Makes judges that ask the scripted server, do not wait long, and fall back unless told otherwise.
+
+    Their rubric is the general one without its gate, so that a total is the mean of its parts; every group is asked
+    about once.
+    """
     made: list[RulerRewardFunction] = []
 
     def make(**settings: Any) -> RulerRewardFunction:
         quick = {"base_url": server.url, "model": "openai/gpt-4", "timeout": 10.0, "pause": 0.01, "api_key": "k"}
-        quick["fallback_enabled"] = True
+        quick |= {"fallback_enabled": True, "consistency_share": 0.0, "rubric": replace(GENERAL, gate=None)}
         made.append(RulerRewardFunction(**{**quick, **settings}))
         return made[-1]
 

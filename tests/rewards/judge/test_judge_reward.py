@@ -43,11 +43,11 @@ def totals(judge: RulerRewardFunction, group: Group) -> list[float]:
 @pytest.mark.parametrize(
     ("domain", "criteria"),
     [
-        ("customer_service", ["helpfulness", "empathy", "clarity", "professionalism", "completeness"]),
-        ("technical_support", ["accuracy", "clarity", "problem_resolution"]),
-        ("sales", ["product_knowledge", "needs_identification", "value_proposition"]),
-        ("educational", ["correctness", "pedagogical_approach", "engagement"]),
-        ("creative", ["creativity", "coherence", "style"]),
+        ("customer_service", ["goal", "helpfulness", "empathy", "clarity", "professionalism", "completeness"]),
+        ("technical_support", ["goal", "accuracy", "clarity", "problem_resolution"]),
+        ("sales", ["goal", "product_knowledge", "needs_identification", "value_proposition"]),
+        ("educational", ["goal", "correctness", "pedagogical_approach", "engagement"]),
+        ("creative", ["goal", "creativity", "coherence", "style"]),
     ],
 )
 def test_every_domain_has_a_factory_and_each_of_its_criteria_a_score(
@@ -58,7 +58,8 @@ def test_every_domain_has_a_factory_and_each_of_its_criteria_a_score(
     assert (reward.weight, reward.rubric) == (0.6, RUBRICS[domain])
     (score,) = scores_of(reward, scripted.group_worth([0.5]))
     assert dict(score.parts) == pytest.approx({name: 0.5 - 0.01 * n for n, name in enumerate(criteria)})
-    assert score.total == pytest.approx(fmean(score.parts.values()))
+    rest = fmean(value for name, value in score.parts.items() if name != "goal")
+    assert score.total == pytest.approx(0.5 * (0.7 + 0.3 * rest) + 0.5 * 0.1 * rest)
 
 
 def test_criteria_count_by_their_weight(judge: Make, scripted: ModuleType) -> None:

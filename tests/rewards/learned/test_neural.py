@@ -241,10 +241,15 @@ def test_the_order_of_groups_counts_however_long_the_teacher_takes() -> None:
     assert torch.equal(slow.trainer.network.first, quick.trainer.network.first)
 
 
-def test_a_network_that_breaks_is_replaced_by_the_heuristic_for_the_whole_group(knowing: NeuralRewardFunction) -> None:
+@pytest.mark.parametrize("network", [True, False])
+def test_a_model_that_breaks_is_replaced_by_the_heuristic_for_the_whole_group(
+    knowing: NeuralRewardFunction, network: bool
+) -> None:
     reward = copy_of(knowing)
+    reward.trainer.uses_network = network
     with torch.no_grad():
         reward.trainer.network.first[0, 0, 0] = float("nan")
+        reward.trainer.linear.weights[:] = float("nan")
     (scored,) = score_groups(reward, groups(5, 1))
     assert [s.flags for s in scored.scores if isinstance(s, Score)] == [("fallback", "neural_failed")] * 4
     assert scored.totals().tolist() == score_groups(HeuristicReward(), groups(5, 1))[0].totals().tolist()

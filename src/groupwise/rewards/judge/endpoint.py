@@ -158,6 +158,11 @@ class JudgeReply:
     prompt_tokens: int | None
     completion_tokens: int | None
 
+    @property
+    def tokens(self) -> int | None:
+        counts = self.prompt_tokens, self.completion_tokens
+        return None if None in counts else sum(count for count in counts if count is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:

@@ -220,7 +220,11 @@ class JudgeTally:
         found = {f"judge/{name}": float(self.counts[name]) for name in COUNTED}
         for name, by in (("cache", "cache"), ("fallback", "fallback"), ("failed", "nobody")):
             found[f"judge/{name}_share"] = self.recent.count(by) / max(len(self.recent), 1)  # type: ignore[arg-type]
-        return found if self.cost is None else {**found, "judge/cost": self.cost}
+        groups = max(self.counts["groups"], 1)
+        found["judge/calls_per_group"] = self.counts["calls"] / groups
+        if self.cost is not None:
+            found |= {"judge/cost": self.cost, "judge/cost_per_group": self.cost / groups}
+        return found
 
     def hints(self) -> Sequence[Hint]:
         """New problems, each kind once."""
