@@ -7,7 +7,7 @@
 Patterns above a threshold of relevance are recalled, most promising first. Features that are never negative point in
 similar directions, and a bare cosine would call everything similar: `usual` is the mean cosine of two patterns, or of
 the situation with all patterns if that is more. "Nearby" is a kernel over the patterns whose width is the distance of
-the situation's NEIGHBOURS-th success: one wrong success among several right ones does not win.
+the situation's NEIGHBOURS-th success, if that is not FAR: one wrong success among several right ones does not win.
 """
 
 import itertools
@@ -98,7 +98,8 @@ class Recall:
 KIND = "pattern"
 SAME_SITUATION = 0.99
 """From this similarity on, a success with an equal payload strengthens a pattern instead of creating another."""
-NEIGHBOURS = 4  # successes that decide together which payload works in a situation
+NEIGHBOURS = 6  # successes that decide together which payload works in a situation
+FAR = 3  # 1 − cosine is half the square of a distance: 1.7 times as far
 FEW = 8  # so many patterns are as much evidence for the usual cosine as the assumption that it is 0
 DOUBT = 0.1  # a success and a failure of this weight are assumed for every payload
 
@@ -191,8 +192,10 @@ class PatternMemory:
         distance = 1 - similarity
         order = np.argsort(distance, kind="stable")
         enough = min(int((np.cumsum(learned[order]) < NEIGHBOURS).sum()), len(order) - 1)
-        # Squared, so that the kernel is flat nearby and has no tail: 1/e at the width.
-        nearness = np.exp(-((distance / max(distance[order[enough]], 1e-9)) ** 2))
+        # Not from another cluster: at most FAR times as far as the nearest, or what counts as the same situation.
+        far = max(FAR * distance[order[0]], (1 - SAME_SITUATION) / FAR)
+        # To the fourth power, so that the kernel is flat nearby and has no tail: 1/e at the width.
+        nearness = np.exp(-((distance / max(min(distance[order[enough]], far), 1e-9)) ** 4))
 
         def of_payload(numbers: Array) -> Array:
             return np.bincount(texts, nearness * numbers)[texts]
