@@ -21,8 +21,9 @@ from typing import Any, Literal
 
 from groupwise.agents.agent import Agent
 from groupwise.agents.conversation import turn as turns
-from groupwise.agents.conversation.compression import ContextFull, Summarise, compress, shorten
+from groupwise.agents.conversation.compression import ContextFull, Summarise, compress
 from groupwise.agents.conversation.dialogues import DialogueDatabase
+from groupwise.agents.conversation.extraction import shorten
 from groupwise.agents.conversation.store import ConversationBusy, ConversationContext, ConversationStore
 from groupwise.agents.conversation.turn import EXAMPLES, GUIDANCE, Response, TemplateShape, Turn, is_note, note
 from groupwise.agents.settings import AgentConfig

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from groupwise.agents.conversation.chat_format import Frame
-from groupwise.agents.conversation.compression import shorten
+from groupwise.agents.conversation.extraction import shorten
 from groupwise.agents.conversation.store import ConversationBusy, ConversationContext, ConversationStore
 from groupwise.agents.conversation.streaming import ThoughtPiece, Utterance
 from groupwise.agents.environments.contract import Reply

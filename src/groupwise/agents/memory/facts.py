@@ -13,7 +13,7 @@ from groupwise.agents.memory.vocabulary import STOP_WORDS, stem, words
 
 LONGEST = 200  # characters of a fact
 # Words of a subject that do not distinguish it: "my new address" corrects "my address".
-VAGUE = frozenset("new old current present actual real own main full now still other correct latest".split(" "))
+VAGUE = frozenset(words("new old current present actual real own main full now still other correct latest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class ForgetRequest:
 
 
 # How facts are said: a pattern with the groups `s` (subject) and `v` (value), and the subject. Tried in this order.
-V = r"(?P<v>.+?)(?=[.!?;]*$|,? (?:and|but|so|because|which) |,? not \S+\W*$|;)"
+V = r"(?P<v>.+?)(?=[.!?;]*$|,? (?:and|but|so|because|which) |,? not (?:\w+ )?\S+\W*$|;)"
 NOUN = r"(?P<s>(?:[\w'-]+ ){0,4}?[\w'-]+)"
 IS = r"(?: is| are| was| will be|:| has changed to| changed to| has become)"
 LEAD = (
-    r"(?:(?:actually|sorry|no|oh|well|correction|also|and|but|so|by the way|fyi|(?:please )?(?:note|remember|keep in mind|"
-    r"don't forget)(?: that)?)[,:]? )*"
+    r"(?:(?:actually|sorry|no|oh|well|correction|also|and|but|so|by the way|fyi|"
+    r"(?:please )?(?:note|remember|keep in mind|don't forget)(?: that)?)[,:]? )*"
 )
 NUMBERS = r"(?:an?|one|two|three|four|five|six|\d+)"
 MOVED = r"(?:live|living|lived|moved|relocated|reside|moving)"
@@ -102,13 +102,15 @@ NOT_A_VALUE = re.compile(
 FORGET = re.compile(
     r"^(?:(?:please|ok(?:ay)?|now|and|also|actually|then),? )*"
     r"(?:(?:can|could|would|will) you |i (?:want|would like|'d like) you to |you (?:can|should|must) )?(?:please )?"
-    r"(?:forget|erase|delete|remove|wipe|stop remembering|(?:don't|do not) (?:remember|store|keep))\b(?P<what>[^.!?\n]*)",
+    r"(?:forget|erase|delete|remove|wipe|stop remembering|(?:don't|do not) (?:remember|store|keep))\b"
+    r"(?P<what>[^.!?\n]*)",
     re.IGNORECASE,
 )
 ALL = re.compile(
     r"^\W*(?:about )?(?:me|(?:everything|all|anything|all of it)"
     r"(?:\b.*\b(?:me|i|my|us|know|told|said|data|remember|stored)\b.*|\W*)|"
-    r"(?:all )?my (?:data|information|details|memory|facts)(?: please)?|what(?:ever)? you know(?: about me)?|who i am)\W*$",
+    r"(?:all )?my (?:data|information|details|memory|facts)(?: please)?|"
+    r"what(?:ever)? you know(?: about me)?|who i am)\W*$",
     re.IGNORECASE,
 )
 LAST = re.compile(
@@ -160,7 +162,7 @@ def _corrected(known: Sequence[Fact], value: str) -> Fact | None:
 
 
 def _value(text: str) -> str:
-    return TRAILING.sub("", re.split(r",? not (?=\S+$)", text)[0]).strip(" ,\"'")[:LONGEST]
+    return TRAILING.sub("", re.split(r",? not (?=(?:\w+ )?\S+$)", text)[0]).strip(" ,\"'")[:LONGEST]
 
 
 def _read(part: str) -> Fact | None:

@@ -32,7 +32,7 @@ CORRECTION = _any(
     i was wrong | my mistake | i misspoke | wrong (?:number|name|date|address) |
     (?:has|have|had|is|was) (?:changed|moved|been (?:changed|moved|updated)) | rather than |
     sorry,? (?:it|i|the|that|my|we) | no,? wait | update:? | used to |
-    new (?:number|address|name|date|email|phone|job) | turns out | forget what i said | not the \w+ |
+    new (?:number|address|name|date|email|phone|job) | turns out | (?:got|have|has|there is|there's) an? new | forget what i said | not the \w+ |
     i have to correct
     """
 )
@@ -124,15 +124,15 @@ SMALL_TALK = _any(
     """
 )
 ASKS_BACK = re.compile(
-    r"^\W*(?:(?:and|but|so|ok(?:ay)?|well|also),? )*(?:what|how|why|when|where|who|which|can|could|would|should|do|does|"
-    r"did|is|are|was|will|have|has|any|tell me|explain|describe|give me|show me)\b",
+    r"^\W*(?:(?:and|but|so|ok(?:ay)?|well|also),? )*(?:what|how|why|when|where|who|which|can|could|would|should|do|"
+    r"does|did|is|are|was|will|have|has|any|tell me|explain|describe|give me|show me)\b",
     re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A sentence, or a clause of a long one, with what was found in it."""
+    """A sentence, or a clause of a long one, with what was found in it; small talk weighs less than nothing."""
 
     text: str
     weight: float
@@ -166,10 +166,10 @@ def _clauses(sentence: str) -> list[str]:
 
 
 def read(sentence: str, *, by_user: bool = True) -> Statement:
-    """What kind of statement a sentence is, and its weight from 0 (small talk) to about 6."""
+    """What kind of statement a sentence is, and its weight from 0 to about 6; -1 for small talk."""
     text = sentence.replace("’", "'").strip()
     if not re.search(r"\w", SMALL_TALK.sub("", text)):
-        return Statement(sentence, 0.0, False, False)
+        return Statement(sentence, -1.0, False, False)
     corrects, is_open = bool(CORRECTION.search(text)), bool(OPEN.search(text))
     asks = text.endswith("?") or (by_user and bool(ASKS_BACK.match(text)) and not NUMBER.search(text))
     found = {
@@ -179,6 +179,8 @@ def read(sentence: str, *, by_user: bool = True) -> Statement:
         0.8: (bool(NAME.search(text)), bool(DATE.search(text)), bool(CODE.search(text))),
         0.5: (bool(NEGATION.search(text)), bool(SPELLED.search(text))),
         0.4: (bool(STATES.search(text)),),
+        # Whatever else it is: somebody who does not ask tells something.
+        0.7: (by_user and not asks,),
     }
     weight = sum(value * sum(signs) for value, signs in found.items())
     # A question tells what somebody wanted to know, which matters less once it is answered.
