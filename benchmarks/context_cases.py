@@ -111,14 +111,14 @@ ASKED = [
     "How long does it take to understand {t}?",
 ]
 TOLD = [
-    "Most accounts of {t} begin with patient observation, which over the generations turned into a body of practical rules.",
+    "Most accounts of {t} begin with patient observation, which over generations turned into a body of rules.",
     "It helps to look at {t} as a conversation between materials, habits and the people who pass them on.",
-    "A common misunderstanding about {t} is that everything depends on talent, whereas routine explains nearly all of it.",
+    "A common misunderstanding about {t} is that everything depends on talent, whereas routine explains nearly all.",
     "Writers on {t} tend to disagree about the causes, though hardly anyone doubts how strongly the seasons matter.",
-    "Newcomers to {t} usually enjoy the first steps, then find the middle part slow, and later forget how hard it seemed.",
-    "The tools around {t} have changed a good deal, but the underlying ideas would be familiar to any craftsman of the past.",
+    "Newcomers to {t} usually enjoy the first steps, then find the middle part slow, and later forget how hard it was.",
+    "The tools around {t} have changed a good deal, but the underlying ideas would be familiar to any old craftsman.",
     "Seen from a distance, {t} shows the same pattern as many other fields: a slow start, a fashion, and a long calm.",
-    "There are whole libraries on {t}, and much of what they contain is delightful, contradictory and impossible to verify.",
+    "There are whole libraries on {t}, and much of what they contain is delightful, odd and impossible to verify.",
 ]  # fmt: skip
 THANKS = [
     "Thanks, that is interesting.",
@@ -222,3 +222,26 @@ def conversation(seed: int, turns: int = 40, tools: int = 1) -> tuple[list[Messa
     messages = [{"role": "system", "content": "You are a patient assistant."}, *[m for turn in spoken for m in turn]]
     messages.append({"role": "user", "content": "So, what comes next?"})
     return messages, [group[-1] for group in facts], results
+
+
+# A dialogue's question, and the same wish in other words; written once, before the search was tried on them.
+PARAPHRASES = [
+    ("How can I track my order?", "Is there a way to see where my purchase is right now?"),
+    ("The washing machine leaks water", "There is a puddle under my washer after every laundry load"),
+    ("I need to reset my PIN", "How do I change the secret code of my card?"),
+    ("Do you deliver on Sundays?", "Can my package arrive at the weekend?"),
+    ("My phone does not charge any more", "The battery of my mobile stays empty even when plugged in"),
+    ("Please delete my account", "I want you to remove my profile"),
+    ("Is breakfast included in the room price?", "Does the hotel cost cover a morning meal?"),
+    ("I can't hear anyone in video calls", "There is no sound from other people in my online meetings"),
+    ("How do I become fluent in Spanish?", "What is the best way to learn Spanish quickly?"),
+    ("My flight was cancelled, what now?", "The airline called off my plane, who helps me?"),
+]
+OTHER_DIALOGUES = [
+    "What is the capital of Peru?", "Can you write a poem about autumn?", "How old is the universe?",
+    "Which wine goes with fish?", "My cat sleeps all day", "How do I tie a tie?", "Is it going to rain on Monday?",
+    "What time does the museum close?", "I would like to book a table for four", "How much does shipping cost?",
+    "The invoice has a wrong name on it", "Where can I park near the stadium?", "My printer shows a paper jam",
+    "How do I install the update?", "Can I pay in instalments?", "Do you sell gift cards?", "What size should I take?",
+    "How do I descale a kettle?", "Is this jacket waterproof?", "Who won the match yesterday?",
+]  # fmt: skip

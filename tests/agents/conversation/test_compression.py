@@ -171,7 +171,7 @@ def test_a_giant_among_the_turns_does_not_push_out_the_others() -> None:
     messages = [*LONG[:-1], user("And the log?"), *call(1, "x" * 5000), said("Long."), user("Thanks!")]
     short = squeeze(messages, 700)
     assert short[1] == LONG[1]
-    assert any(m.get("name") == SUMMARY and "Part 11 is" in m["content"] for m in short)
+    assert any(m.get("name") == SUMMARY and "Question" in m["content"] for m in short)
 
 
 def test_a_budget_too_small_for_anything_is_an_error_with_both_numbers() -> None:
@@ -356,7 +356,7 @@ def test_facts_and_results_of_tools_survive_in_a_quarter_of_the_tokens(seed: int
 def test_what_was_corrected_gives_way_to_the_correction() -> None:
     talk = [
         user("The ferry leaves at 7:40."), said("Noted, 7:40."), user("My desk is in room 12."), said("Fine."),
-        user("Actually, the ferry leaves at 9:15."), said("Changed."), user("My desk is in room 31 now."), said("Right."),
+        user("Actually, the ferry leaves at 9:15."), said("Changed."), user("My desk is in room 31 now."),
     ]  # fmt: skip
     kept = extract(talk, 20)
     assert "9:15" in kept

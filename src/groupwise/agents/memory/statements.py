@@ -32,8 +32,8 @@ CORRECTION = _any(
     i was wrong | my mistake | i misspoke | wrong (?:number|name|date|address) |
     (?:has|have|had|is|was) (?:changed|moved|been (?:changed|moved|updated)) | rather than |
     sorry,? (?:it|i|the|that|my|we) | no,? wait | update:? | used to |
-    new (?:number|address|name|date|email|phone|job) | turns out | (?:got|have|has|there is|there's) an? new | forget what i said | not the \w+ |
-    i have to correct
+    new (?:number|address|name|date|email|phone|job) | turns out | (?:got|have|has|there is|there's) an? new |
+    forget what i said | not the \w+ | i have to correct
     """
 )
 DECISION = _any(

@@ -14,13 +14,15 @@ WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 STOP_WORDS = frozenset(
     WORD.findall(
         """
-    a about after again all also am an and any are as at be because been before being but by can could did do does doing
-    don for from had has have having he hello her here hers hi him his how i if in into is it its just let me my no nor
-    not now of off ok okay on once only or other our ours out over own please really s same she should so some such t
-    than thanks that the their theirs them then there these they this those through to too under until up us very was we
-    were what when which while who whom why will with would yes you your yours im ive id ill dont doesnt didnt isnt cant wont
-    hey there's it's i'm i've i'd i'll don't doesn't didn't isn't aren't wasn't can't won't couldn't what's that's let's
-    you're we're they're he's she's who's get got know tell told say said remember recall
+    a about after again all also am an and any are as at be because been before being but by can could did do does
+    doing don for from had has have having he hello her here hers hi him his how i if in into is it its just let me my
+    no nor not now of off ok okay on once only or other our ours out over own please really s same she should so some
+    such t than thanks that the their theirs them then there these they this those through to too under until up us
+    very was we were what when which while who whom why will with would yes you your yours im ive id ill dont doesnt
+    didnt isnt cant wont hey there's it's i'm i've i'd i'll don't doesn't didn't isn't aren't wasn't can't won't
+    couldn't what's that's let's you're we're they're he's she's who's get got know tell told say said remember recall
+    like want need thing things way one ones much many lot still ever every time look make made take going anything
+    something everything
     """
     )
 )
