@@ -198,12 +198,14 @@ class PatternMemory:
         nearness = np.exp(-((distance / max(min(distance[order[enough]], far), 1e-9)) ** 4))
 
         def of_payload(numbers: Array) -> Array:
-            return np.bincount(texts, nearness * numbers)[texts]
+            summed: Array = np.bincount(texts, nearness * numbers)[texts]
+            return summed
 
         successes, uses = of_payload(self._columns["successes"]), of_payload(self._columns["uses"])
         rate = (successes + DOUBT) / (uses + 2 * DOUBT)
         share = (of_payload(learned) + DOUBT) / ((nearness * learned).sum() + 2 * DOUBT)
-        return rate * np.sqrt(share)
+        prospects: Array = rate * np.sqrt(share)
+        return prospects
 
     def _same(self, features: Direction, text: str) -> Pattern | None:
         """The pattern with an equal payload and the most similar situation, if it is similar enough."""

@@ -177,6 +177,12 @@ class Store:
             rows = link.execute(query, (kind,)).fetchall()
         return [MemoryRecord(i, body, json.loads(state), blob and from_bytes(blob)) for i, body, state, blob, _ in rows]
 
+    def ever(self, kind: str) -> list[tuple[int, str]]:
+        """The ids and bodies of all records of a kind that a rewind could bring back, oldest first."""
+        with self._reading() as link:
+            rows = link.execute("SELECT id, body FROM records WHERE kind = ? ORDER BY id", (kind,))
+            return [(row[0], row[1]) for row in rows]
+
     def bodies(self, records: Sequence[int]) -> list[str]:
         """The bodies of records, in the order given."""
         query = "SELECT body FROM records WHERE id = ?"

@@ -367,7 +367,7 @@ def test_a_long_conversation_always_fits_and_keeps_its_beginning(talker: Any, su
                 assert len(response.context.ids) <= agent.engine.max_length
             assert 1 <= compressed <= 4, "not at every turn"
             shown = agent.tokenizer.decode(response.context.ids)
-            assert shown.startswith("<|system|>be brief")
+            assert shown.startswith("<|system|>@recall query<|end|><|system|>be brief")
             assert "<|user|>We need a desk.<|end|>" in shown
             assert re.search(r"earlier messages left out|Summary of \d+ messages", shown)
             assert "at the stage: needs" in shown, "what the strategy asks for is not what is left out"

@@ -52,7 +52,7 @@ def ranked_sentences(messages: Sequence[Message]) -> list[Sentence]:
     The rarity of a sentence is the mean of ln(1 + N / n(word)) / ln(1 + N) over its words, of N sentences: 1 if none of
     its words occurs again. The 8 keeps a "Yes." from counting more than a short fact.
     """
-    lines = _lines(messages)
+    lines = conversation_lines(messages)
     words = [frozenset(WORD.findall(line.words.lower())) for line in lines]
     frequency = Counter(word for some in words for word in some)
     whole = math.log(1 + len(lines))
@@ -67,7 +67,7 @@ def ranked_sentences(messages: Sequence[Message]) -> list[Sentence]:
     return sorted(ranked.values(), key=lambda s: (-s.score, (-s.place[0], s.place[1])))
 
 
-def _lines(messages: Sequence[Message]) -> list[Sentence]:
+def conversation_lines(messages: Sequence[Message]) -> list[Sentence]:
     """What was said, sentence by sentence, without what was corrected later."""
     calls = {call.get("id"): call for message in messages for call in message.get("tool_calls") or ()}
     lines: list[Sentence] = []

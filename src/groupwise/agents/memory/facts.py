@@ -207,3 +207,16 @@ def forget_request(text: str) -> ForgetRequest | None:
         if subject and re.search(r"\b(?:my|our|me|i|i'm|i've)\b", what, re.IGNORECASE):
             return ForgetRequest(False, subject)
     return None
+
+
+def facts_in_lines(written: str, said: str) -> list[Fact]:
+    """The facts in a model's list of `subject: value`, of which only those count whose value was said."""
+    found, heard = [], " ".join(words(said))
+    for line in written.splitlines():
+        subject, colon, value = line.strip(" -*").partition(":")
+        plain = " ".join(words(value))
+        if colon and plain and subject.strip() and plain in heard:
+            found.append(
+                Fact(subject.strip()[:LONGEST], value.strip(" .")[:LONGEST], f"{subject.strip()}: {value.strip()}")
+            )
+    return found

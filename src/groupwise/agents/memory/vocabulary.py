@@ -18,11 +18,11 @@ STOP_WORDS = frozenset(
     doing don for from had has have having he hello her here hers hi him his how i if in into is it its just let me my
     no nor not now of off ok okay on once only or other our ours out over own please really s same she should so some
     such t than thanks that the their theirs them then there these they this those through to too under until up us
-    very was we were what when which while who whom why will with would yes you your yours im ive id ill dont doesnt
-    didnt isnt cant wont hey there's it's i'm i've i'd i'll don't doesn't didn't isn't aren't wasn't can't won't
-    couldn't what's that's let's you're we're they're he's she's who's get got know tell told say said remember recall
-    like want need thing things way one ones much many lot still ever every time look make made take going anything
-    something everything
+    very was we were what when where which while who whom why will with would yes you your yours im ive id ill dont
+    doesnt didnt isnt cant wont hey there's it's i'm i've i'd i'll don't doesn't didn't isn't aren't wasn't can't
+    won't couldn't what's that's let's you're we're they're he's she's who's get got know tell told say said remember
+    recall like want need thing things way one ones much many lot still ever every time look make made take going
+    anything something everything
     """
     )
 )
@@ -32,7 +32,7 @@ SUFFIXES = (
     ("iness", "y"), ("ations", ""), ("ation", ""), ("ements", ""), ("ement", ""), ("ments", ""), ("ment", ""),
     ("ingly", ""), ("edly", ""), ("ings", ""), ("ing", ""), ("ies", "y"), ("ied", "y"), ("ily", "y"), ("ness", ""),
     ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("ers", ""), ("ed", ""), ("er", ""), ("ly", ""),
-    ("able", ""), ("ible", ""), ("al", ""), ("'s", ""), ("s", ""),
+    ("able", ""), ("ible", ""), ("al", ""), ("s", ""),
 )  # fmt: skip
 VOWEL = re.compile("[aeiouy]")
 
@@ -45,6 +45,7 @@ def words(text: str) -> list[str]:
 @lru_cache(65536)
 def stem(word: str) -> str:
     """The stem of an English word: `arrived`, `arrives` and `arriving` have the same."""
+    word = word.removesuffix("'s")
     if not word.isascii() or any(letter.isdigit() for letter in word) or len(word) < 4:
         return word
     found = word
