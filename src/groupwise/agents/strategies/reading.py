@@ -124,7 +124,7 @@ SETTLED = Signal(
     (?:can|could) (?:log ?in|access|print|connect|see it|open it|use it|get in|send|play|hear) (?:\w+
     ){0,3}?(?:now|again|fine) | can (?:now|finally) \w+ | (?:we can|you can|please|feel free to) close
     (?:this|the|it|my)(?: \w+)? | makes (?:perfect |total |a lot of )?sense (?:now)? | i (?:understand|see|get it)
-    now | now i (?:understand|see|get it) | perfect | excellent | brilliant | problem gone | took care of
+    now | now i (?:understand|see|get it) | problem gone | took care of
     (?:it|that|everything) | (?:as )?good as new | like new | smooth(?:ly)? | runs
     (?:fine|well|smoothly|perfectly|again)
     """
@@ -203,7 +203,9 @@ def last_turn(text: str) -> LastTurn:
 def verdict(text: str, before: LastTurn = "") -> Verdict:
     """Whether somebody considers their matter settled, by what they say and what they answer; "" if it does not say."""
     found = [reading for sentence in sentences(text) for reading in _clauses(sentence)]
-    if SARCASM.within(text):
+    sarcastic = [sentence for sentence in sentences(text) if SARCASM.within(sentence)]
+    # "Great, now it works" begins like "Great, now it is gone".
+    if any(not SETTLED.within(sentence) or FAILS.within(sentence) for sentence in sarcastic):
         return "open"
     decided = [reading for reading in found if reading]
     if decided:
@@ -241,9 +243,10 @@ def _clause(clause: str, asks: bool) -> Verdict:
     if SUPPOSED.within(plain) or CLAIMED.within(plain):
         # "I'll try it" and "it should work" leave the matter open.
         return "open" if SETTLED.within(plain) or TRIES.within(plain) else ""
-    return "settled" if gone or SETTLED.within(plain) else ""
+    return "settled" if gone or SETTLED.within(plain) or PRAISE.within(plain) else ""
 
 
+PRAISE = Signal("perfect | excellent | brilliant")
 TRIES = Signal("try | trying | check | test | see | let you know", denied=False)
 WANTS = Signal(
     r"""
