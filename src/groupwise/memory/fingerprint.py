@@ -17,7 +17,7 @@ PROBES = 4  # situations kept for each epoch
 AGREES = 0.999  # the cosine of two vectors that count as the same, rounding aside
 
 
-class Fingerprint:
+class FeatureFingerprint:
     """Which epoch of a schema the present features belong to.
 
     Args:

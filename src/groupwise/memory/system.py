@@ -12,7 +12,7 @@ from groupwise.errors import ConfigError
 from groupwise.memory.contexts import KIND as CONTEXTS
 from groupwise.memory.contexts import Context, ContextualMemory
 from groupwise.memory.experiences import Experience, ExperienceMemory
-from groupwise.memory.fingerprint import Fingerprint
+from groupwise.memory.fingerprint import FeatureFingerprint
 from groupwise.memory.patterns import KIND as PATTERNS
 from groupwise.memory.patterns import Instantiate, Pattern, PatternMemory, Recall
 from groupwise.memory.store import PATIENCE, Schema, Store, to_text
@@ -123,7 +123,7 @@ class MemorySystem:
         self._width = width
         self.store = Store(path, patience=patience)
         try:
-            self._fingerprint = Fingerprint(self.store, Schema(width, schema), self.direction)
+            self._fingerprint = FeatureFingerprint(self.store, Schema(width, schema), self.direction)
             self._schema = self._fingerprint.schema
             self.working = WorkingMemory(self.store)
             self.experiences = ExperienceMemory(self.store, settings.experience_memory_size, decay)

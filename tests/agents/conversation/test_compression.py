@@ -284,7 +284,7 @@ def test_the_mildest_plan_with_room_for_the_facts_it_leaves_out_is_taken() -> No
 
     assert count(plan(90).messages()) == 90
     for sizes, wanted in (
-        ((101, 71, 70), 70), ((70, 60), 70), ((71, 69), 69), ((80, 75), 75), ((81, 80), 80), ((81, 82), None),
+        ((101, 71, 70), 70), ((70, 60), 70), ((71, 69), 69), ((80, 75), 80), ((81, 80), 80), ((81, 82), None),
     ):  # fmt: skip
         assert size(compression._roomy([plan(n) for n in sizes], 80, count)) == wanted
     assert size(compression._roomy([plan(80, left=""), plan(60)], 80, count)) == 80

@@ -152,22 +152,23 @@ def _turns(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def _roomy(plans: Sequence[CompressionPlan], budget: int, count: Count) -> CompressionPlan | None:
-    """Return the mildest plan that leaves enough room for a summary, else the one that leaves most.
+    """Return the mildest plan that leaves enough room for a summary.
 
-    Enough is what the facts among the messages left out need: at least an eighth and at most half of the budget.
+    Enough is what the facts among the messages left out need: at least an eighth and at most half of the budget. If
+    they need more than any plan leaves, a quarter is enough, then an eighth, then any plan that fits.
     """
-    best, most = None, -1
-    for plan in plans:
-        room = budget - count(plan.messages())
-        if room < 0:
-            continue
+    fitting = [(plan, budget - count(plan.messages())) for plan in plans]
+    fitting = [(plan, room) for plan, room in fitting if room >= 0]
+    for plan, room in fitting:
         facts = [sentence for sentence in ranked_sentences(_messages(plan.left)) if sentence.weight >= FACT]
-        needed = count(plan.messages(in_order(facts))) - count(plan.messages()) if facts else 0
+        needed = count(plan.messages(in_order(facts))) - (budget - room) if facts else 0
         if not plan.left or room >= min(max(needed, budget // 8), budget // 2):
             return plan
-        if room > most:
-            best, most = plan, room
-    return best
+    for share in (4, 8):
+        for plan, room in fitting:
+            if room >= budget // share:
+                return plan
+    return fitting[0][0] if fitting else None
 
 
 def _messages(blocks: Sequence[Block]) -> list[Message]:

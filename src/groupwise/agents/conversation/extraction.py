@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.agents.memory.facts import Fact, read_facts
-from groupwise.agents.memory.statements import Statement, read, sentences, values
+from groupwise.agents.memory.statements import SpokenStatement, read, sentences, values
 from groupwise.agents.memory.vocabulary import terms
 from groupwise.types import Message
 
@@ -71,7 +71,7 @@ def conversation_lines(messages: Sequence[Message]) -> list[Sentence]:
     """What was said, sentence by sentence, without what was corrected later."""
     calls = {call.get("id"): call for message in messages for call in message.get("tool_calls") or ()}
     lines: list[Sentence] = []
-    own: list[tuple[int, Statement]] = []  # the user's statements, and which line each is
+    own: list[tuple[int, SpokenStatement]] = []  # the user's statements, and which line each is
     for number, message in enumerate(messages):
         role, content = str(message["role"]), str(message.get("content") or "")
         if role == "tool":
@@ -111,7 +111,7 @@ def _call(message: Message, calls: Mapping[Any, Mapping[str, Any]]) -> str:
     return f"{made['name']}({shorten(str(arguments), 80)}) -> "
 
 
-def _corrected(said: Sequence[tuple[int, Statement]]) -> set[int]:
+def _corrected(said: Sequence[tuple[int, SpokenStatement]]) -> set[int]:
     """The lines that a later statement of the user replaces: the same fact with another value."""
     gone: set[int] = set()
     newest: dict[str, int] = {}

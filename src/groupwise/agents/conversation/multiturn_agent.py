@@ -41,6 +41,7 @@ from groupwise.agents.conversation.turn import (
 )
 from groupwise.agents.memory.facts import Fact, facts_in_lines, forget_request, read_facts
 from groupwise.agents.memory.redaction import redacted, without
+from groupwise.agents.memory.run_memory import as_note
 from groupwise.agents.memory.user_memory import UserMemory
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.strategies import find_strategy, report, restore
@@ -378,7 +379,7 @@ class MultiTurnAgent(Agent):
             return []
         found = await asyncio.to_thread(self.memory.recall, context.user_id, text)
         recent = "\n".join(str(message.get("content") or "") for message in context.messages[-FRESH:])
-        lines = [f"- {self.frame.defused(one.text)}" for one in found if one.text not in recent]
+        lines = [self.frame.defused(one.text) for one in found if one.text not in recent]
         while lines and self._count([memory_note(lines)]) > self._limit // 8:
             lines.pop()
         return [memory_note(lines)] if lines else []
@@ -447,7 +448,7 @@ class MultiTurnAgent(Agent):
 
 
 def memory_note(lines: Sequence[str]) -> Message:
-    return note(MEMORY, "\n".join(["What this user told you before:", *lines]))
+    return note(MEMORY, as_note(lines))
 
 
 def _example_note(texts: Mapping[int, str]) -> Message:

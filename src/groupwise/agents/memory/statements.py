@@ -131,7 +131,7 @@ ASKS_BACK = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SpokenStatement:
     """A sentence, or a clause of a long one, with what was found in it; small talk weighs less than nothing."""
 
     text: str
@@ -165,11 +165,11 @@ def _clauses(sentence: str) -> list[str]:
     return clauses
 
 
-def read(sentence: str, *, by_user: bool = True) -> Statement:
+def read(sentence: str, *, by_user: bool = True) -> SpokenStatement:
     """What kind of statement a sentence is, and its weight from 0 to about 6; -1 for small talk."""
     text = sentence.replace("’", "'").strip()
     if not re.search(r"\w", SMALL_TALK.sub("", text)):
-        return Statement(sentence, -1.0, False, False)
+        return SpokenStatement(sentence, -1.0, False, False)
     corrects, is_open = bool(CORRECTION.search(text)), bool(OPEN.search(text))
     asks = text.endswith("?") or (by_user and bool(ASKS_BACK.match(text)) and not NUMBER.search(text))
     found = {
@@ -185,7 +185,7 @@ def read(sentence: str, *, by_user: bool = True) -> Statement:
     weight = sum(value * sum(signs) for value, signs in found.items())
     # A question tells what somebody wanted to know, which matters less once it is answered.
     weight *= 0.35 if asks and not is_open else 1.0
-    return Statement(sentence, weight, corrects, is_open)
+    return SpokenStatement(sentence, weight, corrects, is_open)
 
 
 def values(text: str) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
     memory = UserMemory("users.sqlite")
     memory.hear("user-17", "My sister's name is Ada.")
-    memory.recall("user-17", "What is my sister called?")      # (Recollection(fact=..., relevance=1.0),)
+    memory.recall("user-17", "What is my sister called?")      # (RecalledFact(fact=..., relevance=1.0),)
     memory.hear("user-17", "Please forget my sister's name.")  # erased, also in the file
 
     relevance  = of the share of the question that the fact covers and the share of the fact's subject that the question
@@ -54,7 +54,7 @@ class KeptFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Recollection:
+class RecalledFact:
     """A fact that was recalled, and how relevant it is to the question, from the floor to 1."""
 
     kept: KeptFact
@@ -66,7 +66,7 @@ class Recollection:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeardFacts:
     """What became of a message: the facts that are new or changed, and those that were forgotten."""
 
     learned: tuple[Fact, ...] = ()
@@ -101,12 +101,12 @@ class UserMemory:
     def close(self) -> None:
         self.store.close()
 
-    def hear(self, user: str, text: str) -> Heard:
+    def hear(self, user: str, text: str) -> HeardFacts:
         """Take in a user's message: forget what it asks to forget, and keep the facts it states."""
         request = forget_request(text)
         forgotten = self.forget_as_asked(user, request) if request else ()
         learned = [] if request and request.everything else self.learn(user, read_facts(text, self.facts(user)))
-        return Heard(tuple(learned), forgotten, bool(request and request.everything))
+        return HeardFacts(tuple(learned), forgotten, bool(request and request.everything))
 
     def learn(self, user: str, facts: Iterable[Fact]) -> list[Fact]:
         """Keep facts of a user; a newer fact replaces the one with the same subject. Returns what was new."""
@@ -131,15 +131,15 @@ class UserMemory:
         with self._lock:
             return sorted(self._of(user).values(), key=lambda kept: kept.id)
 
-    def recall(self, user: str, question: str, count: int = SHOWN) -> tuple[Recollection, ...]:
+    def recall(self, user: str, question: str, count: int = SHOWN) -> tuple[RecalledFact, ...]:
         """The facts of this user that bear on a question, most promising first; none below the floor."""
         known = self.kept(user)
         relevance = self._relevance(question, [kept.fact for kept in known])
-        found = [Recollection(kept, near) for kept, near in zip(known, relevance, strict=True) if near >= self.floor]
+        found = [RecalledFact(kept, near) for kept, near in zip(known, relevance, strict=True) if near >= self.floor]
         found.sort(key=lambda one: (-one.relevance * one.kept.success_rate, -one.kept.id))
         return tuple(found[:count])
 
-    def report(self, user: str, shown: Iterable[Recollection], helped: bool) -> None:
+    def report(self, user: str, shown: Iterable[RecalledFact], helped: bool) -> None:
         """Record that facts were shown to the model, and whether the answer was good."""
         with self._lock, self.store.transaction():
             for one in shown:
