@@ -368,13 +368,33 @@ def _score(
 
 
 def sentence_embedder(model_name: str = "sentence-transformers/all-MiniLM-L6-v2") -> Embed:
-    """Return an embedding function that uses a sentence-transformers model."""
+    """Return an embedding function that uses a sentence-embedding model, by the name of a hub or a folder.
+
+    Without sentence-transformers, a folder's tokens are averaged, which is what most of these models do.
+    """
     try:
         model = import_module("sentence_transformers").SentenceTransformer(model_name)
     except ImportError:
-        message = "sentence embeddings need sentence-transformers"
-        raise MissingExtra(message, hint="pip install sentence-transformers") from None
+        if not Path(model_name).is_dir():
+            message = "sentence embeddings need sentence-transformers, or the folder of a model"
+            raise MissingExtra(message, hint="pip install sentence-transformers") from None
+        return _mean_of_tokens(model_name)
     return lambda texts: model.encode(list(texts))
+
+
+def _mean_of_tokens(folder: str) -> Embed:
+    torch, transformers = import_module("torch"), import_module("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()
+
+    def embed(texts: Sequence[str]) -> Any:
+        given = tokenizer(list(texts), padding=True, truncation=True, max_length=256, return_tensors="pt")
+        with torch.no_grad():
+            hidden = model(**given).last_hidden_state  # [N, tokens, D]
+        mask = given["attention_mask"][:, :, None]
+        return ((hidden * mask).sum(1) / mask.sum(1).clamp(min=1)).numpy()
+
+    return embed
 
 
 def _checked(messages: Sequence[Message]) -> Sequence[Message]:
