@@ -62,6 +62,11 @@ class Database:
             finally:
                 self._set_durability()
 
+    def scrub(self) -> None:
+        """Move what was written into the file itself, so that no copy of deleted rows stays in the write-ahead log."""
+        with self._lock, self._translated():
+            self._link.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         with self._lock:
             self._link.close()
@@ -70,6 +75,8 @@ class Database:
         with self._lock, self._translated():
             self._link.row_factory = sqlite3.Row
             self._link.execute("PRAGMA foreign_keys = ON")
+            # Deleted rows are overwritten, whatever this SQLite was compiled with.
+            self._link.execute("PRAGMA secure_delete = ON")
             self._set_durability()
             found, version = (self._number(name) for name in ("application_id", "user_version"))
             # 0 in a file without any table: a new one, and nobody's yet.

@@ -14,6 +14,7 @@ In the order data flows:
     environments/        the other side of a conversation: contract, ready-made ones, checker
     tools/               functions and HTTP APIs that a model may call
     conversation/        messages ↔ tokens, rollouts, one turn, stored chats
+    memory/              what an agent remembers about its users
     strategies/          how to conduct customer service, technical support, teaching and sales
     evaluation           held-out problems: accuracy, pass@k
     program_reward       code in an answer, run against tests in a sandbox

@@ -1,6 +1,8 @@
 """The agent product: a model learns conversations with an environment. `build` assembles a run."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.custom_rollout import RolloutScenarios, rollout_for
@@ -10,23 +12,29 @@ from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.registry import find_scenarios
 from groupwise.agents.evaluation import correct_in, grade, summary
 from groupwise.agents.language_product import LanguageSource, check_tool_format, policy_of, sampling
-from groupwise.agents.model_start import load_start, open_run
+from groupwise.agents.memory.run_memory import RunMemory
+from groupwise.agents.memory.user_memory import UserMemory
+from groupwise.agents.model_start import load_start
+from groupwise.agents.model_start import open_run as open_start
 from groupwise.agents.model_start import pin_start as prepare
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
-from groupwise.errors import ContractError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
+from groupwise.memory.run_start import rewind_for_run, start_from
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rewards.registry import find_reward
 from groupwise.rewards.rules.components import known
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.batch_source import NumberedTasks
+from groupwise.training.checkpoint import checkpoint_folders
 from groupwise.training.session import Parts
-from groupwise.types import Failure, Policy, Reward, Sample, Score, ScoredGroup, Task, Trajectory
+from groupwise.training.step_groups import StepGroups
+from groupwise.types import Batch, Failure, Policy, Reward, Sample, Score, ScoredGroup, Task, Trajectory
 
 __all__ = ["build", "check", "open_run", "prepare"]
 
@@ -35,9 +43,22 @@ CHECKED = 4  # scenarios that the environment checker tries
 
 
 def check(cfg: TrainingConfig) -> None:
-    find_scenarios(cfg.task)
+    scenarios = find_scenarios(cfg.task)
+    if cfg.task.options.get("memory") and isinstance(scenarios, RolloutScenarios):
+        message = "task.options.memory has no effect on a rollout function, which writes its own messages"
+        raise ConfigError(message, hint="Let the function use a UserMemory itself.", field="task.options.memory")
     find_reward(cfg.reward)
     check_tool_format(cfg)
+
+
+def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:
+    """Return the settings to build a run with; take the memory of one without a checkpoint back to where it began."""
+    cfg = open_start(path, cfg, learning=learning)
+    memory = str(cfg.task.options.get("memory", ""))
+    if learning and memory:
+        with UserMemory(memory) as opened:
+            start_from(path, opened.store, begun=any(checkpoint_folders(path / "checkpoints")))
+    return cfg
 
 
 def build(
@@ -58,14 +79,18 @@ def build(
     slots = cfg.rollout.conversations_in_flight
     engine = Engine(language.model, language.tokenizer, slots=slots, ends=frame.end_ids)
     kind, make, collate = rollout_for(scenarios, needs_critic(cfg.advantage.estimator))
+    memory = str(cfg.task.options.get("memory", ""))
+    remembered = RunMemory(UserMemory(memory)) if memory else None
     talk = kind(
         engine, frame, make, sampling(cfg),
-        group_size=cfg.rollout.num_generations, seed=cfg.run.seed, limits=limits(cfg),
+        group_size=cfg.rollout.num_generations, seed=cfg.run.seed, limits=limits(cfg), memory=remembered,
     )  # fmt: skip
     reward = reward or find_reward(cfg.reward) or EnvironmentReward()
     tasks = NumberedTasks(conversation_tasks(scenarios, cfg.run.seed))
     source = AgentSource(cfg, policy, engine, tasks, talk, reward, collate)
-    evaluation = ConversationEvaluation(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
+    evaluation = ConversationEvaluation(
+        cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop, remembered
+    )
     return Parts(
         policy, source, evaluation, lambda: evaluation.shown,
         inspect=lambda: inspected(scenarios, frame), notes=notes(cfg, scenarios),
@@ -99,12 +124,28 @@ def limits(cfg: TrainingConfig) -> ConversationLimits:
 
 
 class AgentSource(LanguageSource):
-    """A language source that also closes its rollout's event loop."""
+    """A language source that keeps the run's memory, if there is one, and closes its rollout's event loop."""
 
     rollout: Conversations
 
+    def compare(self, drawn: StepGroups) -> Batch:
+        if self.rollout.memory is not None:
+            self.rollout.memory.keep(drawn.all)
+        return super().compare(drawn)
+
+    def state_dict(self) -> dict[str, Any]:
+        memory = self.rollout.memory
+        return {**super().state_dict(), **(memory.state_dict() if memory is not None else {})}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.rollout.memory is not None and "memory" in state:
+            rewind_for_run(self.rollout.memory.memory.store, state["memory"])
+
     def close(self) -> None:
         self.rollout.close()
+        if self.rollout.memory is not None:
+            self.rollout.memory.memory.close()
         super().close()
 
 
@@ -117,14 +158,14 @@ class ConversationEvaluation:
 
     def __init__(
         self, cfg: TrainingConfig, scenarios: Scenarios, engine: Engine, frame: Frame, reward: Reward,
-        scorer: RewardScorer, loop: EventLoop,
+        scorer: RewardScorer, loop: EventLoop, memory: RunMemory | None = None,
     ) -> None:  # fmt: skip
         held_out = scenarios.held_out(cfg.run.eval_seed, cfg.run.eval_episodes)
         self.tasks = [Task(f"{scenarios.name}/held out {n}", scenario, n) for n, scenario in enumerate(held_out)]
         kind, make, _ = rollout_for(scenarios)
         self.talk = kind(
             engine, frame, make, sampling(cfg, temperature=0.0),
-            group_size=1, seed=cfg.run.eval_seed, limits=limits(cfg), loop=loop,
+            group_size=1, seed=cfg.run.eval_seed, limits=limits(cfg), loop=loop, memory=memory,
         )  # fmt: skip
         self.reward, self.scorer = reward, scorer
         self.shown: list[Sample] = []

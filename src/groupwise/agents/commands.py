@@ -65,6 +65,7 @@ def chat(
     strategy: Annotated[str | None, Parameter(help="Conversation strategy, such as sales or educational.")] = None,
     store: Annotated[Path | None, Parameter(help="File to save conversations in; created if missing.")] = None,
     conversation: Annotated[str | None, Parameter(help="Conversation in the store to continue or start.")] = None,
+    memory: Annotated[Path | None, Parameter(help="File to remember facts about you in; created if missing.")] = None,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
@@ -81,7 +82,7 @@ def chat(
         find_strategy(strategy)
     chosen: dict[str, Any] = {
         "system_prompt": system, "temperature": 0.0 if greedy else temperature, "max_new_tokens": max_new_tokens,
-        "stop": stop or None,
+        "stop": stop or None, "memory": None if memory is None else str(memory),
     }  # fmt: skip
     given = {name: value for name, value in chosen.items() if value is not None}
     if max_rounds < 1:

@@ -61,6 +61,7 @@ CONVERSATIONS = (
     Row(
         "task.environment", "orders, a reasoning-gym dataset, or conversation: and a file in the data folder", SCENARIOS
     ),
+    Row("task.options.memory", "a file that the run writes to"),
     *NAMEABLE,
 )
 BOTH = (

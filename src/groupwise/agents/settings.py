@@ -51,6 +51,10 @@ class AgentConfig(Section):
         None, "how the model writes tool calls; null finds out from its chat template, docs/tools.md lists the names"
     )
 
+    memory: str | None = setting(
+        None, "file with what users say about themselves, created if missing; null remembers nothing"
+    )
+
     def sampling_params(self) -> SamplingParams:
         """How the engine is to sample."""
         return SamplingParams(**{name: getattr(self, name) for name in SAMPLING}, stop=self.stop)

@@ -11,7 +11,6 @@ rewinds the memory to it.
 """
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,16 +25,13 @@ from groupwise.designer.generations import Candidate, Generations
 from groupwise.designer.problem import DesignProblem, table_order
 from groupwise.designer.results.outcome import GenerationMetrics
 from groupwise.designer.sampling import Preference, preference_of_decisions, preference_of_plan
-from groupwise.errors import RunError
-from groupwise.files import read_small, write_atomic
 from groupwise.memory import Experience, MemorySystem, Pattern, Recall
+from groupwise.memory.run_start import rewind_for_run
 from groupwise.training.batch_source import GroupSource
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import Batch, Score, ScoredGroup
 
 MEMORY_FILE = "memory.sqlite"
-# In a run's folder: the generation at which the run found its memory.
-FOUND_AT = "memory.json"
 WIDTH = len(WHOLE) + len(ACTIVITY) + len(POOL) + 1
 SETTINGS = MemorySettings()
 # Experiences stored per generation.
@@ -211,38 +207,6 @@ class Recalls:
         return {"features": situation(features_of(self.problem_of(task)))}
 
 
-def rewind_memory(memory: MemorySystem, generation: int) -> None:
-    """Take the memory back to a generation of the run; one that has lost its past is refused."""
-    if memory.now < generation:
-        raise RunError(
-            f"the run's memory, {memory.store.path}, is at generation {memory.now}, but the run counts on generation "
-            f"{generation}",
-            hint="Restore the file, or go on without it: --set task.options.memory=''",
-        )
-    memory.rewind(generation)
-
-
-def start_from(run_dir: Path, memory: MemorySystem, begun: bool) -> None:
-    """Make every attempt of a run start from the memory that its first one found.
-
-    A run that ends before its first checkpoint has already remembered something. `begun` says that it has a checkpoint,
-    which then knows the generation to go back to.
-    """
-    note = run_dir / FOUND_AT
-    if not note.exists():
-        if not begun:
-            write_atomic(note, json.dumps({"generation": memory.now}).encode())
-        return
-    if begun:
-        return
-    try:
-        generation = int(json.loads(read_small(note))["generation"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = f"Delete it to start from {memory.store.path} as it is now."
-        raise RunError(f"{note} is damaged", hint=hint) from error
-    rewind_memory(memory, generation)
-
-
 class RememberingSource(GroupSource):
     """A `GroupSource` that keeps the memory in step with checkpoints, if there is a memory."""
 
@@ -265,7 +229,7 @@ class RememberingSource(GroupSource):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if self.recalls is not None and "memory" in state:
-            rewind_memory(self.recalls.memory, state["memory"])
+            rewind_for_run(self.recalls.memory.store, state["memory"])
 
     def close(self) -> None:
         super().close()

@@ -12,12 +12,13 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.designer.declaration import DESIGNER
 from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_share, likeliest
-from groupwise.designer.memory import Recalls, RememberingSource, open_memory, start_from
+from groupwise.designer.memory import Recalls, RememberingSource, open_memory
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.results.report import report_sections
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
 from groupwise.errors import ConfigError
+from groupwise.memory.run_start import start_from
 from groupwise.training.batch_source import NumberedTasks
 from groupwise.training.checkpoint import checkpoint_folders
 from groupwise.training.session import Parts
@@ -50,7 +51,7 @@ def open_run(run_dir: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingC
     path = str(cfg.task.options.get("memory", ""))
     if learning and path:
         with open_memory(path, cfg.memory) as memory:
-            start_from(run_dir, memory, begun=any(checkpoint_folders(run_dir / "checkpoints")))
+            start_from(run_dir, memory.store, begun=any(checkpoint_folders(run_dir / "checkpoints")))
     return cfg
 
 

@@ -10,8 +10,10 @@ Start with `system`, the face that runs use. In the order in which data flows:
     experiences    what was tried and how it went, replayed by priority
     patterns       what worked before, recalled by the similarity of situations
     contexts       what is known about a family of situations, such as a domain
+    fingerprint    notices features that are computed differently than before
     vectors        feature vectors as directions, columns of numbers, and how unused things fade
     store          records with a history in SQLite: everything written carries its generation and can be rewound
+    run_start      a memory that a training run uses, as the run's first attempt found it
     file           the file itself: locked by one process, set aside if it cannot be used
 
 Vectors say how similar two situations are; the functions that compute them come from the user. See docs/memory.md.

@@ -147,6 +147,25 @@ class Store:
         with self.transaction() as link:
             link.execute("INSERT INTO removals VALUES (?, ?)", (self.now, record))
 
+    def erase(self, records: Sequence[int]) -> None:
+        """Delete records with their history, now and for every rewind, and overwrite what they said in the file."""
+        if not records:
+            return
+        if self._link is not None:
+            hint = "Call it after the block."
+            raise ConfigError(f"{self.path} cannot erase inside generation {self.now}", hint=hint)
+        with self.transaction() as link:
+            for record in records:
+                # The newest record's number must not be given again, so it stays without its words.
+                link.execute(
+                    "UPDATE records SET body = 'null', features = NULL, kind = 'erased' WHERE id = ?", (record,)
+                )
+                link.execute("DELETE FROM states WHERE record = ?", (record,))
+                link.execute("DELETE FROM removals WHERE record = ?", (record,))
+                link.execute("DELETE FROM records WHERE id = ? AND id < (SELECT max(id) FROM records)", (record,))
+        self._database.scrub()
+        self._reload()
+
     def read(self, kind: str) -> list[MemoryRecord]:
         """The present records of a kind, oldest first."""
         # In SQLite, a bare column beside max() comes from the row with the maximum: the latest state.
@@ -157,6 +176,12 @@ class Store:
         with self._reading() as link:
             rows = link.execute(query, (kind,)).fetchall()
         return [MemoryRecord(i, body, json.loads(state), blob and from_bytes(blob)) for i, body, state, blob, _ in rows]
+
+    def ever(self, kind: str) -> list[tuple[int, str]]:
+        """The ids and bodies of all records of a kind that a rewind could bring back, oldest first."""
+        with self._reading() as link:
+            rows = link.execute("SELECT id, body FROM records WHERE kind = ? ORDER BY id", (kind,))
+            return [(row[0], row[1]) for row in rows]
 
     def bodies(self, records: Sequence[int]) -> list[str]:
         """The bodies of records, in the order given."""

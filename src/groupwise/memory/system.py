@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -12,6 +12,7 @@ from groupwise.errors import ConfigError
 from groupwise.memory.contexts import KIND as CONTEXTS
 from groupwise.memory.contexts import Context, ContextualMemory
 from groupwise.memory.experiences import Experience, ExperienceMemory
+from groupwise.memory.fingerprint import FeatureFingerprint
 from groupwise.memory.patterns import KIND as PATTERNS
 from groupwise.memory.patterns import Instantiate, Pattern, PatternMemory, Recall
 from groupwise.memory.store import PATIENCE, Schema, Store, to_text
@@ -97,7 +98,8 @@ class MemorySystem:
       settings: sizes, decay and the threshold of recall.
       features: computes the vector that says how similar two situations are.
       width: the length of that vector.
-      schema: a name for its meaning. Vectors of another width or name stay in the file but are ignored.
+      schema: a name for its meaning. Vectors of another width or name stay in the file but are ignored; so do vectors
+        of a function that computes other features for the first situations that were learned from (`fingerprint`).
       generalise: makes patterns from experiences, for `learn`.
       instantiate: applies a pattern's payload to a context, for `Pattern.instantiate`.
       patience: seconds to wait while another process uses the file.
@@ -117,10 +119,12 @@ class MemorySystem:
     ) -> None:
         self.settings = settings
         self._features, self._generalise = features, generalise
-        self._schema = Schema(width, schema)
         decay = Decay(settings.decay_factor, settings.decay_unit)
+        self._width = width
         self.store = Store(path, patience=patience)
         try:
+            self._fingerprint = FeatureFingerprint(self.store, Schema(width, schema), self.direction)
+            self._schema = self._fingerprint.schema
             self.working = WorkingMemory(self.store)
             self.experiences = ExperienceMemory(self.store, settings.experience_memory_size, decay)
             self.patterns = PatternMemory(self.store, settings.pattern_memory_size, decay, self._schema, instantiate)
@@ -128,8 +132,9 @@ class MemorySystem:
             self.hits = Hits(self.store)
             self.ignored = sum(self._schema.ignored(self.store, kind) for kind in (PATTERNS, CONTEXTS))
             if self.ignored:
+                other = "features that were computed differently" if self._fingerprint.changed else "other features"
                 self.store.notice(
-                    f"{path} contains {self.ignored} patterns and contexts with other features than these {width}, "
+                    f"{path} contains {self.ignored} patterns and contexts with {other} than these {width}, "
                     "which are kept but ignored"
                 )
         # The file is locked already: a memory that cannot be opened must not keep it.
@@ -164,7 +169,7 @@ class MemorySystem:
 
     def direction(self, requirements: Any, context: Any) -> Direction:
         """The direction of a situation's features, which is what memories compare."""
-        return direction(self._features(requirements, context), self._schema.width)
+        return direction(self._features(requirements, context), self._width)
 
     def recall_patterns(self, requirements: Any, context: Any) -> Recall:
         """Recall what worked in similar situations. Call it once per task, so that the group shares it."""
@@ -188,7 +193,7 @@ class MemorySystem:
         payload = self._generalise(experience)
         if payload is None:
             return None
-        return self.patterns.learn(self.direction(experience.requirements, experience.context), payload, weight)
+        return self.patterns.learn(self._situation(experience), payload, weight)
 
     def report(self, pattern: Pattern, succeeded: bool) -> bool:
         """Record that a pattern was used, and whether it worked; False if it has been forgotten."""
@@ -196,8 +201,27 @@ class MemorySystem:
 
     def record_context(self, key: str, experience: Experience, succeeded: bool) -> Context:
         """Record an attempt under a key, such as its domain, with how it went."""
-        situation = self.direction(experience.requirements, experience.context)
-        return self.contexts.record(key, situation, experience.performance, succeeded)
+        return self.contexts.record(key, self._situation(experience), experience.performance, succeeded)
+
+    def forget(
+        self, *, patterns: Iterable[Pattern] = (), experiences: Iterable[int] = (), contexts: Iterable[str] = ()
+    ) -> int:
+        """Erase patterns, experiences by id and contexts by key, with their history; return how many there were.
+
+        Nothing of them stays in the file, and no rewind brings them back.
+        """
+        known = self.experiences.priorities()
+        gone = [pattern.id for pattern in patterns if pattern in self.patterns]
+        gone += [number for number in experiences if number in known]
+        gone += [self.contexts[key].id for key in contexts if key in self.contexts]
+        self.store.erase(gone)
+        return len(gone)
+
+    def _situation(self, experience: Experience) -> Direction:
+        """The direction of an attempt's features, which also tell later whether the features are still the same."""
+        found = self.direction(experience.requirements, experience.context)
+        self._fingerprint.note(experience.requirements, experience.context, found)
+        return found
 
     def rewind(self, seq: int) -> None:
         """Restore all memories exactly as at the end of generation `seq`, to resume a run from there."""

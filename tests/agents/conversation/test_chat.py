@@ -123,7 +123,7 @@ def test_a_conversation_that_is_nearly_full_is_compressed_and_goes_on(talk: Talk
     assert last.compressed
     assert len(last.context.ids) <= 2048
     shown = conversation.agent.tokenizer.decode(last.context.ids)
-    assert shown.startswith("<|system|>be brief<|end|>")
+    assert shown.startswith("<|system|>@recall query<|end|><|system|>be brief<|end|>"), "what was cut can be looked up"
     assert "4711" in shown
     assert f"<|user|>{'y' * 200}<|end|>" in shown
     assert "x" * 1900 in conversation.messages[1]["content"], "the conversation itself is whole"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +21,14 @@ from groupwise.agents.conversation.compression import (
     ContextFull,
     blocks_of,
     compress,
-    extract,
-    shorten,
 )
+from groupwise.agents.conversation.extraction import RARITY, RESULT, WEIGHT, extract, ranked_sentences, shorten
 from groupwise.language.tiny import character_tokenizer
 from groupwise.types import Message
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from context_cases import conversation
 
 
 def count(messages: Sequence[Message]) -> int:
@@ -224,27 +229,23 @@ def test_the_largest_number_that_holds_is_found(high: int, true_to: int) -> None
     assert all(0 <= number <= high for number in asked)
 
 
-def test_sentences_are_ranked_by_rare_words_speaker_and_place() -> None:
-    """Σ ln(1 + N / n(word)) / √(1 + words): 'b' is in two of the four sentences, every other word in one."""
-    messages = [user("A b. C d e!"), {"role": "tool", "content": "b\n...\n"}, {"role": "system", "content": "F"}]
-    once, twice = math.log(1 + 4 / 1), math.log(1 + 4 / 2)
+def test_sentences_are_ranked_by_kind_rare_words_and_speaker_whatever_their_length() -> None:
+    """(kind + 0.6 · mean of ln(1 + N / n(word)) / ln(1 + N)) / √(8 + words): 'b' is in two of the four lines."""
+    messages = [user("A b. C d e!"), {"role": "tool", "content": "b\n...\n"}, {"role": "assistant", "content": "F"}]
+    once, twice = 1.0, math.log(1 + 4 / 2) / math.log(1 + 4 / 1)
     wanted = {
-        "user: A b.": 1.2 * 1.3 * (once + twice) / math.sqrt(3),
-        "user: C d e!": 1.2 * 3 * once / 2,
-        "tool: b": 0.7 * 1.3 * twice / math.sqrt(2),
-        "F": 1.5 * 1.3 * once / math.sqrt(2),
+        "tool: b ...": RESULT / math.sqrt(8 + 1),
+        "user: C d e!": (0.7 + RARITY * once) / math.sqrt(8 + 3),
+        "user: A b.": (0.7 + RARITY * (once + twice) / 2) / math.sqrt(8 + 2),
+        "assistant: F": WEIGHT["assistant"] * RARITY * once / math.sqrt(8 + 1),
     }
-    found = compression._ranked(messages)
+    found = ranked_sentences(messages)
     assert {sentence.text: sentence.score for sentence in found} == pytest.approx(wanted)
     assert [s.text for s in found] == sorted(wanted, key=lambda text: -wanted[text])
-    assert {s.text: s.place for s in found} == {
-        "user: A b.": (0, 0), "user: C d e!": (0, 1), "tool: b": (1, 0), "F": (2, 0),
-    }  # fmt: skip
-    assert extract(messages, 1) == "user: C d e!"
-    assert extract(messages, 2) == "user: A b.\nuser: C d e!"
+    assert extract(messages, 2) == "user: C d e!\ntool: b ..."
     assert extract(messages, 0) == ""
-    assert extract(messages, 9) == "user: A b.\nuser: C d e!\ntool: b\nF"
-    assert extract([said("same"), said("same")], 1) == "assistant: same"
+    assert extract([said("same one"), said("same one")], 2) == "assistant: same one"
+    assert extract([user("Thanks a lot!"), said("You're welcome.")], 2) == "", "small talk is not worth a token"
     long = extract([user("x" * 400)], 1)
     assert len(long) <= 300 + len("user: ")
     assert "characters left out" in long
@@ -272,11 +273,11 @@ def test_a_plan_says_how_much_it_leaves_out() -> None:
     assert CompressionPlan(plan.head, plan.kept, ()).messages("gist") == (user("a"), user("z"))
 
 
-def test_the_mildest_plan_with_an_eighth_of_room_for_a_summary_is_taken() -> None:
-    def plan(size: int, left: bool = True) -> CompressionPlan:
+def test_the_mildest_plan_with_room_for_the_facts_it_leaves_out_is_taken() -> None:
+    def plan(size: int, left: str = "b") -> CompressionPlan:
         # `count` is the text and 2 of the question, 29 and 2 of the mark of what is left out, and 1.
         text = "x" * (size - 3 - (31 if left else 0))
-        return CompressionPlan((), ((user(text),),), ((said("b"),),) if left else ())
+        return CompressionPlan((), ((user(text),),), ((user(left),),) if left else ())
 
     def size(taken: CompressionPlan | None) -> int | None:
         return None if taken is None else count(taken.messages())
@@ -286,7 +287,9 @@ def test_the_mildest_plan_with_an_eighth_of_room_for_a_summary_is_taken() -> Non
         ((101, 71, 70), 70), ((70, 60), 70), ((71, 69), 69), ((80, 75), 80), ((81, 80), 80), ((81, 82), None),
     ):  # fmt: skip
         assert size(compression._roomy([plan(n) for n in sizes], 80, count)) == wanted
-    assert size(compression._roomy([plan(80, left=False), plan(60)], 80, count)) == 80
+    assert size(compression._roomy([plan(80, left=""), plan(60)], 80, count)) == 80
+    fact = "My locker is 4711."
+    assert size(compression._roomy([plan(70, fact), plan(60, fact), plan(50, fact)], 80, count)) == 60
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
@@ -333,3 +336,53 @@ def test_the_newest_question_and_the_system_turn_are_not_cut_as_giants() -> None
     assert compression._without_giants([asked, result], 100, count)[0] == asked
     at = said("x" * 100)
     assert compression._without_giants([at], 100, count) == [at]
+
+
+def fits_a_quarter(seed: int) -> tuple[str, list[Any], list[str]]:
+    messages, facts, results = conversation(seed)
+    budget = round(0.25 * count(messages))
+    short = squeeze(messages, budget)
+    assert count(short) <= budget
+    return "\n".join(str(message.get("content")) for message in short), facts, results
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_facts_and_results_of_tools_survive_in_a_quarter_of_the_tokens(seed: int) -> None:
+    text, facts, results = fits_a_quarter(1000 + seed)
+    assert sum(fact.value in text for fact in facts) >= 9
+    assert all(result in text for result in results)
+
+
+def test_what_was_corrected_gives_way_to_the_correction() -> None:
+    talk = [
+        user("The ferry leaves at 7:40."), said("Noted, 7:40."), user("My desk is in room 12."), said("Fine."),
+        user("Actually, the ferry leaves at 9:15."), said("Changed."), user("My desk is in room 31 now."),
+    ]  # fmt: skip
+    kept = extract(talk, 20)
+    assert "9:15" in kept
+    assert "room 31" in kept
+    assert "7:40" not in kept
+    assert "room 12" not in kept
+
+
+def test_facts_that_a_summariser_leaves_out_are_kept_behind_its_words() -> None:
+    async def vague(messages: Sequence[Message], room: int) -> str:
+        return "They talked about this and that."
+
+    talk = [*LONG[:3], user("My passport number is K4471."), said("Noted."), *LONG[3:]]
+    told = next(m["content"] for m in squeeze(talk, 500, summarise=vague) if m.get("name") == SUMMARY)
+    assert "They talked about this and that." in told
+    assert "user: My passport number is K4471." in told
+
+
+def test_a_conversation_longer_than_any_budget_keeps_the_question_and_what_fits() -> None:
+    talk = [
+        LONG[0],
+        *[m for n in range(1000) for m in (user(f"Box {n} weighs {n * 7} kilos."), said("Fine."))],
+        LONG[-1],
+    ]
+    short = squeeze(talk, 400)
+    assert 200 < count(short) <= 400
+    assert short[0] == LONG[0]
+    assert short[-1] == LONG[-1]
+    assert any(m.get("name") == SUMMARY and "Box 9" in m["content"] for m in short)

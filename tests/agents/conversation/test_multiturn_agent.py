@@ -24,7 +24,10 @@ from groupwise.agents.conversation.compression import ContextFull
 from groupwise.agents.conversation.dialogues import DialogueDatabase
 from groupwise.agents.conversation.multiturn_agent import SUM_UP, BadMessage, ConversationOver, as_toolbox
 from groupwise.agents.conversation.store import ConversationBusy, ConversationNotFound, ConversationStore
-from groupwise.agents.conversation.turn import EXAMPLES, GUIDANCE, TemplateShape, is_note, unanswered_calls
+from groupwise.agents.conversation.turn import EXAMPLES, GUIDANCE, MEMORY, TemplateShape, is_note, unanswered_calls
+from groupwise.agents.environments.contract import ToolCall
+from groupwise.agents.memory.facts import Fact, facts_in_lines
+from groupwise.agents.memory.user_memory import UserMemory
 from groupwise.agents.strategies import UnknownStrategy
 from groupwise.agents.tools.toolbox import Toolbox
 from groupwise.compat import create_value_function
@@ -369,7 +372,7 @@ def test_a_long_conversation_always_fits_and_keeps_its_beginning(talker: Any, su
                 assert len(response.context.ids) <= agent.engine.max_length
             assert 1 <= compressed <= 4, "not at every turn"
             shown = agent.tokenizer.decode(response.context.ids)
-            assert shown.startswith("<|system|>be brief")
+            assert shown.startswith("<|system|>@recall query<|end|><|system|>be brief")
             assert "<|user|>We need a desk.<|end|>" in shown
             assert re.search(r"earlier messages left out|Summary of \d+ messages", shown)
             assert "at the stage: needs" in shown, "what the strategy asks for is not what is left out"
@@ -627,8 +630,8 @@ def test_room_for_an_answer_is_kept_but_no_more_than_a_quarter_of_the_context(
             context = await agent.start_conversation("ann")
             most = 2048 - reserve
             fits = await agent.take(context, "x" * (most - 3), None)
-            ids, compressed = await agent.prompt(fits)
-            assert (len(ids), compressed) == (most, False)
+            made = await agent.prompt(fits)
+            assert (len(made.ids), made.compressed) == (most, False)
             more = await agent.take(context, "x" * (most - 2), None)
             with pytest.raises(ContextFull, match=f"alone needs {most + 1} tokens, but the model's context is 2048"):
                 await agent.prompt(more)
@@ -664,8 +667,9 @@ def test_a_conversation_is_compressed_to_three_fifths_of_the_room_but_the_newest
             context = replace(context, messages=(*context.messages, *said))
             lengths = [100, *(size - 13 - less for size in (part, room) for less in (80, 40, 20, 1, 0)), part]
             for length in lengths:
-                ids, compressed = await agent.prompt(await agent.take(context, "x" * length, None))
-                assert compressed
+                made = await agent.prompt(await agent.take(context, "x" * length, None))
+                assert made.compressed
+                ids = made.ids
                 shown = agent.tokenizer.decode(ids)
                 assert shown.startswith("<|system|>be brief")
                 assert shown.endswith(f"{'x' * length}<|end|><|assistant|>")
@@ -673,9 +677,9 @@ def test_a_conversation_is_compressed_to_three_fifths_of_the_room_but_the_newest
                 assert ("left out" in shown or "Summary" in shown) == (length + 13 <= room - 40)
             # What just fits stays whole.
             short = replace(context, messages=context.messages[:-6])
-            whole, _ = await agent.prompt(await agent.take(short, "x", None))
-            again, compressed = await agent.prompt(await agent.take(short, "x" * (1 + room - len(whole)), None))
-            assert (len(again), compressed) == (room, False)
+            whole = (await agent.prompt(await agent.take(short, "x", None))).ids
+            again = await agent.prompt(await agent.take(short, "x" * (1 + room - len(whole)), None))
+            assert (len(again.ids), again.compressed) == (room, False)
 
     run(ask())
 
@@ -871,3 +875,110 @@ def test_every_call_of_a_turn_beyond_the_last_round_gets_a_result(talker: Any) -
             assert [m["tool_call_id"] for m in results] == calls == [f"t000{n}n00{i}" for n in (0, 1) for i in (0, 1)]
 
     run(ask())
+
+
+def test_what_a_user_said_is_remembered_in_their_next_conversation_and_in_nobody_elses(
+    talker: Any, tmp_path: Path
+) -> None:
+    async def talk() -> None:
+        async with talker(config={"memory": str(tmp_path / "users.sqlite")}) as agent:
+            first = await agent.start_conversation("id-1")
+            await agent.generate_multiturn_response(first.conversation_id, "My sister's name is Ada.")
+            for user, known in (("id-1", True), ("id-2", False)):
+                other = await agent.start_conversation(user)
+                question = "What is the name of my sister?"
+                response = await agent.generate_multiturn_response(other.conversation_id, question)
+                told = [m["content"] for m in response.context.messages if is_note(m, MEMORY)]
+                assert told == (["What this user told you before:\n- My sister's name is Ada."] if known else [])
+                assert ("Ada" in agent.tokenizer.decode(response.context.ids)) == known
+            agent.memory.close()
+
+    run(talk())
+
+
+def test_a_user_who_asks_to_be_forgotten_in_mid_conversation_leaves_no_bytes(talker: Any, tmp_path: Path) -> None:
+    async def talk() -> None:
+        files = {"store": tmp_path / "talks.db", "memory": tmp_path / "users.sqlite"}
+        async with talker(strategy="sales", **files) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            await agent.generate_multiturn_response(name, "We need a desk. I live at 12 Quetzal Street.")
+            await agent.generate_multiturn_response(name, "My budget is 300 euros.")
+            response = await agent.generate_multiturn_response(name, "Forget that I live at 12 Quetzal Street.")
+            assert "Quetzal" not in agent.tokenizer.decode(response.context.ids)
+            assert "budget" in str(response.context.messages)
+            assert [fact.subject for fact in agent.memory.facts("ann")] == ["budget"]
+            assert not any(b"Quetzal" in path.read_bytes() for path in tmp_path.iterdir())
+            response = await agent.generate_multiturn_response(name, "Please forget everything about me.")
+            assert [m["role"] for m in response.context.messages] == ["system", "system", "user", "assistant"]
+            assert agent.memory.facts("ann") == []
+            assert not any(b"300 euros" in path.read_bytes() for path in tmp_path.iterdir())
+            after = await agent.generate_multiturn_response(name, "What is my budget?")
+            assert "300" not in agent.tokenizer.decode(after.context.ids)
+            agent.memory.close()
+
+    run(talk())
+
+
+def test_forgetting_a_user_deletes_facts_conversations_and_dialogues(talker: Any, tmp_path: Path) -> None:
+    async def talk() -> None:
+        dialogues = DialogueDatabase(tmp_path / "dialogues.db")
+        dialogues.add([{"role": "user", "content": "my zebra is ill"}], user="ann")
+        files = {"store": tmp_path / "talks.db", "memory": tmp_path / "users.sqlite", "dialogue_database": dialogues}
+        async with talker(**files) as agent:
+            names = {user: (await agent.start_conversation(user)).conversation_id for user in ("ann", "bob")}
+            for user, name in names.items():
+                await agent.generate_multiturn_response(name, f"My zebra is called Ziggy-{user}.")
+            assert await agent.forget("ann") == 3
+            assert await agent.forget("ann") == 0
+            with pytest.raises(ConversationNotFound):
+                await agent.generate_multiturn_response(names["ann"], "Are you there?")
+            assert [fact.value for fact in agent.memory.facts("bob")] == ["Ziggy-bob"]
+            assert not any(b"Ziggy-ann" in path.read_bytes() for path in tmp_path.iterdir())
+            agent.memory.close()
+
+    run(talk())
+
+
+def test_the_tool_for_looking_up_is_offered_once_something_was_left_out(talker: Any) -> None:
+    async def talk() -> None:
+        async with talker() as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            await agent.generate_multiturn_response(name, "The ferry to Rum leaves at 7:40.")
+            for turn in range(6):
+                text = f"Message {turn}: " + "words and more " * 24
+                response = await agent.generate_multiturn_response(name, text)
+                offered = "@recall query" in agent.tokenizer.decode(response.context.ids)
+                assert offered == (agent.recall_mark == response.context.frame)
+            assert offered, "compressed by now"
+            (result,) = await agent.tools(response.context, agent.recall_mark).run(
+                [ToolCall("c1", "recall", {"query": "When does the ferry leave?"})]
+            )
+            assert result.content == "user: The ferry to Rum leaves at 7:40."
+            assert agent.tools(response.context, agent.frame_mark) is None
+
+    run(talk())
+
+
+def test_nothing_is_offered_to_a_model_that_is_not_to_look_up(talker: Any) -> None:
+    async def talk() -> None:
+        async with talker(recall=False) as agent:
+            assert agent.recall_mark == ""
+
+    run(talk())
+
+
+def test_facts_of_a_model_are_kept_beside_those_of_the_rules(talker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def found(text: str) -> list[Fact]:
+        if "again" in text:
+            raise TimeoutError("busy")
+        return facts_in_lines("lucky charm: a horseshoe", text)
+
+    async def talk() -> None:
+        async with talker(memory=UserMemory(), extract=found) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            await agent.generate_multiturn_response(name, "My dog is called Rex, and a horseshoe brings me luck.")
+            await agent.generate_multiturn_response(name, "I'm 34 years old, again.")
+            assert {fact.subject for fact in agent.memory.facts("ann")} == {"dog name", "lucky charm"}
+            assert "no facts could be extracted (TimeoutError: busy)" in caplog.text
+
+    run(talk())

@@ -25,6 +25,7 @@ from groupwise.agents.strategies import (
     restore,
     strategy,
 )
+from groupwise.agents.strategies.reading import last_turn, verdict
 from groupwise.errors import ContractError
 from groupwise.types import Message
 
@@ -277,3 +278,106 @@ def test_a_strategy_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
         strategy("sales")(Waiter)
     with pytest.raises(ContractError, match="no guidance"):
         strategy("mute")(type("Mute", (), {"advance": Waiter.advance}))
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "wanted"),
+    [
+        ("I have refunded the amount to your card.", "Thanks for nothing.", ["open"]),
+        ("Please restart the router.", "Thank you, it works now!", ["settled"]),
+        ("Please restart the router.", "It works, but now there is no sound.", ["open"]),
+        ("Please restart the router.", "It didn't work at first, but now it's fine, it works.", ["settled"]),
+        ("Please restart the router.", "Great, now my screen is black too.", ["open"]),
+        ("Please restart the router.", "I'll try that and let you know.", ["open", ""]),
+        ("Please restart the router.", "That did it, you're a lifesaver.", ["settled"]),
+        ("Does that solve it?", "Yes.", ["settled"]),
+        ("Does that solve it?", "No.", ["open"]),
+        ("Is there anything else I can help you with?", "No, that's all.", ["settled"]),
+        ("Are you still seeing the error?", "No.", ["settled"]),
+        ("Are you still seeing the error?", "Yes, I am.", ["open"]),
+        ("I have refunded the amount to your card.", "Thanks.", ["settled"]),
+        ("Unfortunately we cannot refund that.", "Thanks.", ["", "open"]),
+        ("I have refunded the amount to your card.", "You said it was fixed.", ["", "open"]),
+        ("I have refunded the amount to your card.", "Is it fixed?", ["", "open"]),
+        ("I have refunded the amount to your card.", "If it was fixed I wouldn't be writing.", ["", "open"]),
+        ("Please restart the router.", "I'd be happy if it worked.", ["", "open"]),
+        ("Please restart the router.", "No more errors, thank you so much.", ["settled"]),
+        ("Please restart the router.", "It doesn't crash any more.", ["settled"]),
+        ("Please restart the router.", "It no longer works at all.", ["open"]),
+        ("I have refunded the amount to your card.", "The refund came through this morning.", ["settled"]),
+        ("I have refunded the amount to your card.", "Still nothing in my account.", ["open"]),
+        ("I have refunded the amount to your card.", "Perfect, exactly what I needed.", ["settled"]),
+        ("I have refunded the amount to your card.", "Perfect. Another useless answer.", ["open"]),
+        ("I have refunded the amount to your card.", "I give up, I'll buy elsewhere.", ["open"]),
+        ("Which model do you have?", "Never mind, I found it myself, all sorted.", ["settled"]),
+        ("Which model do you have?", "The website says it is delivered but I have nothing.", ["open"]),
+        ("Which model do you have?", "My order 123 has not arrived.", ["open", ""]),
+        (
+            "Please restart the router.",
+            "Okay so I restarted it and the light is green again, everything works.",
+            ["settled"],
+        ),
+        ("Please restart the router.", "Hm, same error.", ["open"]),
+        ("Please restart the router.", "I hope this solves it.", ["", "open"]),
+        ("Which model do you have?", "Can you solve it?", ["", "open"]),
+        ("I have refunded the amount to your card.", "That helps, thank you.", ["settled"]),
+        ("I have refunded the amount to your card.", "That doesn't help me at all.", ["open"]),
+        ("I have refunded the amount to your card.", "Oh wonderful, three more weeks of waiting.", ["open"]),
+        ("I have refunded the amount to your card.", "Thanks, but that's not what I asked.", ["open"]),
+        ("I have refunded the amount to your card.", "Not a problem any more.", ["settled"]),
+        ("Unfortunately we cannot refund that.", "Wow, how helpful.", ["open"]),
+        ("I have refunded the amount to your card.", "It arrived today, thank you!", ["settled"]),
+        ("I have refunded the amount to your card.", "I finally got my money back, cheers.", ["settled"]),
+        ("Please restart the router.", "Nothing you suggested worked.", ["open"]),
+        ("Does that solve it?", "Yes it's working, thanks a million", ["settled"]),
+        ("Please restart the router.", "Well it's on, at least until it crashes again.", ["open"]),
+        ("I have refunded the amount to your card.", "Good, then please close the ticket.", ["settled"]),
+        ("I have refunded the amount to your card.", "I guess that's fine.", ["settled", ""]),
+        ("Please restart the router.", "Thank you for your patience with me, I can log in again.", ["settled"]),
+        ("Unfortunately we cannot refund that.", "Fine, whatever.", ["", "open"]),
+        ("I have refunded the amount to your card.", "You've been great, bye!", ["settled"]),
+        (
+            "I have refunded the amount to your card.",
+            "I was told the same thing last week and it wasn't solved.",
+            ["open"],
+        ),
+    ],
+)
+def test_whether_a_matter_is_settled_is_read_from_the_dialogue(before: str, said: str, wanted: list[str]) -> None:
+    assert verdict(said, last_turn(before)) in wanted
+
+
+def test_thanks_for_nothing_settles_nothing() -> None:
+    asked = ["> My refund is missing.", "< I have refunded it. Is there anything else?"]
+    for said, status in (("> Thanks for nothing.", "working"), ("> No, thanks, that is all.", "resolved")):
+        assert [*dialogue(CustomerService(), *asked, said)][-1].status == status
+    fault = ["> The app crashes.", "< Please reinstall it."]
+    for said, status in (("> Great, now nothing works.", "trying"), ("> Great, now it works.", "resolved")):
+        assert [*dialogue(TechnicalSupport(), *fault, said)][-1].status == status
+
+
+@pytest.mark.parametrize(
+    ("said", "intent"),
+    [
+        ("It's expensive, but okay, let's do it.", "buy"),
+        ("I'd love to, but it's too expensive.", "object"),
+        ("We would buy it if it were cheaper.", "object"),
+        ("Not too expensive, I like it.", "agree"),
+        ("I'm not ready to buy.", "object"),
+        ("Oh great, another price increase.", "object"),
+    ],
+)
+def test_what_a_customer_wants_is_the_last_thing_they_say(said: str, intent: str) -> None:
+    assert [*dialogue(Sales(stage="proposal"), f"> {said}")][-1].intent == intent
+
+
+@pytest.mark.parametrize(
+    ("said", "issue"),
+    [
+        ("I don't want a refund, I want a replacement.", "return or exchange"),
+        ("I'm not asking for a refund; I just want to know where my package is.", "delivery"),
+        ("Please cancel my order, it is late.", "cancellation"),
+    ],
+)
+def test_what_is_asked_for_is_the_issue_and_not_what_is_denied(said: str, issue: str) -> None:
+    assert [*dialogue(CustomerService(), f"> {said}")][-1].issue == issue

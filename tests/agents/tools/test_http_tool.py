@@ -239,6 +239,11 @@ def test_a_private_address_is_refused_unless_allowed(base: str) -> None:
         ("8.8.8.8", True), ("2606:4700::1111", True), ("127.0.0.1", False), ("10.1.2.3", False), ("192.168.0.1", False),
         ("169.254.169.254", False), ("0.0.0.0", False), ("100.64.0.1", False), ("224.0.0.1", False), ("::1", False),
         ("fe80::1%eth0", False), ("fc00::1", False), ("::ffff:127.0.0.1", False), ("2002:7f00:1::", False),
+        ("64:ff9b::7f00:1", False), ("64:ff9b::a9fe:a9fe", False), ("64:ff9b::808:808", True),
+        ("64:ff9b:1::7f00:1", False), ("64:ff9b:1::808:808", False), ("::127.0.0.1", False), ("::8.8.8.8", False),
+        ("::ffff:8.8.8.8", True), ("::ffff:0:127.0.0.1", False), ("2002:808:808::1", True), ("240.0.0.1", False),
+        ("2001:0:4136:e378:8000:63bf:80ff:fffe", False), ("2606:4700::5efe:7f00:1", False),
+        ("2606:4700::200:5efe:a00:1", False), ("2606:4700::5efe:808:808", True), ("::", False),
     ],
 )  # fmt: skip
 def test_public_addresses_are_told_from_private_ones(address: str, public: bool) -> None:

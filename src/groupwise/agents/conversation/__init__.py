@@ -15,6 +15,8 @@ Chatting with a model uses these; open `multiturn_agent` first:
     multiturn_agent    many conversations at once over one engine
     turn               one message, the answer to it and the tools called in between
     compression        an overlong conversation in fewer tokens
+    extraction         the lines of a conversation that its summary keeps
+    recall_tool        the tool with which the model looks up what was left out
     dialogues          a database of dialogues to show as examples
     store              conversations in an SQLite file
     chat               one conversation from synchronous code, as the command uses it

@@ -68,6 +68,8 @@ class ChatSession:
         self._loop.close()
         self.engine.close()
         self.agent.store.close()
+        if self.agent.memory is not None:
+            self.agent.memory.close()
 
     @property
     def engine(self) -> Engine:

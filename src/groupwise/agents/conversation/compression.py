@@ -1,17 +1,18 @@
 """Fits a conversation into a token budget: the most important parts verbatim, the rest as a summary.
 
-The system turn, the first and the newest turns are kept. Everything between becomes one summary, written by a
-summariser or made of the most informative sentences. A tool's result always stays with its call.
+The system turn, the first and the newest turns are kept. Everything between becomes one summary: the results of tools,
+then facts, decisions and open questions (`agents/memory/statements`), then other sentences, as many as fit. What a user
+corrected later is left out. A summariser's text comes before them, and does not replace them. A tool's result always
+stays with its call.
 """
 
+import itertools
 import logging
-import math
-import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from groupwise.agents.conversation.extraction import FACT, WORD, Sentence, in_order, ranked_sentences, shorten
 from groupwise.errors import ContractError
 from groupwise.types import Message
 
@@ -27,10 +28,6 @@ Block: TypeAlias = tuple[Message, ...]
 SUMMARY = "summary"
 ASKING = ("system", "user")  # the roles that begin a turn
 LETTERS_PER_TOKEN = 16  # an upper bound in practice; longer texts need not be counted to know they do not fit
-LONGEST_SENTENCE = 300
-WORD, SENTENCE = re.compile(r"\w+"), re.compile(r"(?<=[.!?])\s+|\n+")
-# How much a sentence counts in the extractive summary, by who said it.
-WEIGHT = {"user": 1.2, "assistant": 1.0, "system": 1.5, "tool": 0.7}
 
 
 class ContextFull(ContractError):
@@ -155,83 +152,77 @@ def _turns(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def _roomy(plans: Sequence[CompressionPlan], budget: int, count: Count) -> CompressionPlan | None:
-    """Return the mildest plan that leaves an eighth of the budget for a summary, else the mildest that fits."""
-    fitting = None
-    for plan in plans:
-        size = count(plan.messages())
-        if size <= budget and (not plan.left or budget - size >= budget // 8):
+    """Return the mildest plan that leaves enough room for a summary.
+
+    Enough is what the facts among the messages left out need: at least an eighth and at most half of the budget. If
+    they need more than any plan leaves, a quarter is enough, then an eighth, then any plan that fits.
+    """
+    fitting = [(plan, budget - count(plan.messages())) for plan in plans]
+    fitting = [(plan, room) for plan, room in fitting if room >= 0]
+    for plan, room in fitting:
+        facts = [sentence for sentence in ranked_sentences(_messages(plan.left)) if sentence.weight >= FACT]
+        needed = count(plan.messages(in_order(facts))) - (budget - room) if facts else 0
+        if not plan.left or room >= min(max(needed, budget // 8), budget // 2):
             return plan
-        if size <= budget and fitting is None:
-            fitting = plan
-    return fitting
+    for share in (4, 8):
+        for plan, room in fitting:
+            if room >= budget // share:
+                return plan
+    return fitting[0][0] if fitting else None
+
+
+def _messages(blocks: Sequence[Block]) -> list[Message]:
+    return [message for block in blocks for message in block]
 
 
 async def _about(plan: CompressionPlan, budget: int, count: Count, summarise: Summarise | None) -> str:
     """Summarise what the plan leaves out, in the remaining room."""
-    left = [message for block in plan.left for message in block]
+    left = _messages(plan.left)
     room = budget - count(plan.messages())
     if not left or room <= 0:
         return ""
-    if summarise is not None:
-        try:
-            written = (await summarise(left, room)).strip()
-        except Exception as error:  # a failing summariser must not end the conversation
-            logger.warning("the summariser failed (%s: %s); using extracted sentences", type(error).__name__, error)
-        else:
-            return _fitting(plan, written, budget, count)
-    ranked = _ranked(left)
-    # As many of the best sentences as fit, then back in their order.
-    most = _largest(0, len(ranked), lambda n: count(plan.messages(_in_order(ranked[:n]))) <= budget)
-    return _in_order(ranked[:most])
+    written = await _written(left, room // 2, summarise)
+    ranked = ranked_sentences(left)
+    if written:
+        # Half of the room for the summariser's words, so that facts it does not mention fit behind them.
+        written = _fitting(plan, written, budget - room // 2, count)
+        said = {*WORD.findall(written.lower())}
+        ranked = [one for one in ranked if one.weight >= FACT and not {*WORD.findall(one.words.lower())} <= said]
+    return "\n".join(filter(None, [written, _selected(plan, ranked, written, budget, count)]))
+
+
+async def _written(left: Sequence[Message], room: int, summarise: Summarise | None) -> str:
+    if summarise is None:
+        return ""
+    try:
+        return (await summarise(left, room)).strip()
+    except Exception as error:  # a failing summariser must not end the conversation
+        logger.warning("the summariser failed (%s: %s); using extracted sentences", type(error).__name__, error)
+        return ""
+
+
+def _selected(plan: CompressionPlan, ranked: Sequence[Sentence], before: str, budget: int, count: Count) -> str:
+    """As many of the best sentences as fit, back in their order; then shorter ones into what is left."""
+
+    def fits(chosen: Sequence[Sentence]) -> bool:
+        about = "\n".join(filter(None, [before, in_order(chosen)]))
+        return count(plan.messages(about)) <= budget
+
+    # Texts far beyond the budget need not be counted.
+    lengths = itertools.accumulate(len(sentence.text) for sentence in ranked)
+    possible = sum(length <= LETTERS_PER_TOKEN * budget for length in lengths)
+    most = _largest(0, possible, lambda n: fits(ranked[:n]))
+    chosen = list(ranked[:most])
+    for sentence in ranked[most + 1 : most + 1 + 8]:
+        if fits([*chosen, sentence]):
+            chosen.append(sentence)
+    return in_order(chosen)
 
 
 def _fitting(plan: CompressionPlan, text: str, budget: int, count: Count) -> str:
     longest = min(len(text), LETTERS_PER_TOKEN * budget)
     most = _largest(0, longest, lambda n: count(plan.messages(shorten(text, n))) <= budget)
     return shorten(text, most) if most else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    place: tuple[int, int]
-    text: str
-    score: float
-
-
-def extract(messages: Sequence[Message], most: int) -> str:
-    """Return the `most` most informative sentences in their order, one per line with its speaker."""
-    return _in_order(_ranked(messages)[:most])
-
-
-def _ranked(messages: Sequence[Message]) -> list[Sentence]:
-    """Rank sentences by the rarity of their words: Σ ln(1 + N / n(word)) / √(1 + words), of N sentences.
-
-    The first sentence of a message counts 1.3 times.
-    """
-    said = [
-        ((number, place), str(message["role"]), sentence)
-        for number, message in enumerate(messages)
-        for place, sentence in enumerate(_sentences(message))
-    ]
-    words = [frozenset(WORD.findall(sentence.lower())) for _, _, sentence in said]
-    frequency = Counter(word for some in words for word in some)
-    rarity = {word: math.log(1 + len(said) / times) for word, times in frequency.items()}
-    ranked = []
-    for (place, role, sentence), some in zip(said, words, strict=True):
-        weight = WEIGHT.get(role, 1.0) * (1.3 if place[1] == 0 else 1.0)
-        # Sorted, so that the sum does not depend on the hash order of a set.
-        score = weight * sum(sorted(rarity[word] for word in some)) / math.sqrt(1 + len(some))
-        ranked.append(Sentence(place, sentence if role == "system" else f"{role}: {sentence}", score))
-    return sorted(ranked, key=lambda s: (-s.score, s.place))
-
-
-def _sentences(message: Message) -> list[str]:
-    parts = (part.strip() for part in SENTENCE.split(str(message.get("content") or "")))
-    return [shorten(part, LONGEST_SENTENCE) for part in parts if WORD.search(part)]
-
-
-def _in_order(sentences: Sequence[Sentence]) -> str:
-    return "\n".join(sentence.text for sentence in sorted(sentences, key=lambda s: s.place))
 
 
 def _shortened(plans: Sequence[CompressionPlan], budget: int, count: Count) -> tuple[Message, ...]:
@@ -267,21 +258,6 @@ def _cut(message: Message, limit: int, system: bool) -> Message:
     if message.get("tool_calls") or (message["role"] == "system" and not system) or _length(message) <= limit:
         return message
     return {**message, "content": shorten(str(message["content"]), limit)}
-
-
-def shorten(text: str, limit: int) -> str:
-    """Keep the beginning and the end of a text, with a mark between that says how much is missing.
-
-    The mark itself is never cut, so a limit below its length (about 36 characters) leaves only the mark.
-    """
-    if len(text) <= limit:
-        return text
-    room = max(0, limit - len(f" [... {len(text)} characters left out ...] "))
-    end = room // 3  # two thirds for the beginning, one third for the end
-    mark = f"[... {len(text) - room} characters left out ...]"
-    if not room:
-        return min(mark, text, key=len)
-    return f"{text[: room - end]} {mark} {text[len(text) - end :]}"
 
 
 def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int:

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from groupwise.agents.conversation.chat_format import ROLES, Frame
+from groupwise.agents.conversation.turn import TemplateShape
 from groupwise.agents.environments.contract import Environment, Observation, Scenarios, Transition
+from groupwise.agents.memory.run_memory import RunMemory
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained
 from groupwise.language.engine import Engine, Sampled, SamplingParams
@@ -100,10 +102,12 @@ class Conversations:
     def __init__(
         self, engine: Engine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
         group_size: int, seed: int, limits: ConversationLimits = USUAL, loop: EventLoop | None = None,
+        memory: RunMemory | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.frame, self.make, self.params = engine, frame, make, params
         self.group_size, self.seed, self.limits = group_size, seed, limits
         self.loop = loop or EventLoop("conversations")
+        self.memory = memory
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.engine.start()
@@ -189,10 +193,10 @@ class Conversation:
         observation = await self._in_time(environment.reset(self.task))
         if not isinstance(observation, Observation):
             raise ContractError(f"reset returned {observation!r:.80}, not an Observation")
-        self.messages += checked_messages(observation.messages)
-        self.opening = len(self.messages)
         frame = setting.frame.with_options(observation.chat_template_kwargs)
-        transcript.listen(self._fitting(frame.opening(observation.messages, observation.tools)))
+        self.messages += self._with_memory(checked_messages(observation.messages), frame, observation.tools)
+        self.opening = len(self.messages)
+        transcript.listen(self._fitting(frame.opening(self.messages, observation.tools)))
         for turn in range(setting.limits.turns):
             sampled = await setting.say(transcript.ids, self.task, self.number, turn)
             reply = frame.reply(sampled, turn, transcript.ids, observation.tools)
@@ -211,6 +215,18 @@ class Conversation:
             if turn + 1 < setting.limits.turns:  # after the last turn nobody answers what was said
                 transcript.listen(new)
         return End.TURN_LIMIT
+
+    def _with_memory(
+        self, messages: Sequence[Message], frame: Frame, tools: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Message]:
+        """Add what is remembered about the user in front of their question, where the template allows it."""
+        memory = self.setting.memory
+        known = memory.note(self.task, messages) if memory is not None else ""
+        if not known:
+            return messages
+        place = next((n for n, m in enumerate(messages) if m["role"] != "system"), len(messages))
+        told: Message = {"role": "system", "content": frame.defused(known)}
+        return TemplateShape(frame, tools).fit([*messages[:place], told, *messages[place:]], opening=True)
 
     async def _in_time(self, work: Awaitable[T]) -> T:
         clock = asyncio.timeout(self.setting.limits.seconds)

@@ -147,10 +147,25 @@ class ConversationStore:
             raise self._conflict(context)
         return new
 
-    def delete(self, conversation_id: str) -> bool:
-        """Delete a conversation; return False if it does not exist."""
+    def rewrite(self, context: ConversationContext) -> ConversationContext:
+        """Store a conversation whose earlier messages have changed, as the next version, and overwrite those."""
         with self.database.transaction() as link:
-            return link.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,)).rowcount > 0
+            known = link.execute(
+                "SELECT version FROM conversations WHERE id = ?", (context.conversation_id,)
+            ).fetchone()
+            if known is not None and known[0] == context.version:
+                link.execute("DELETE FROM messages WHERE conversation = ?", (context.conversation_id,))
+                _append(link, context, 0)
+        new = self.save(context)
+        self.database.scrub()
+        return new
+
+    def delete(self, conversation_id: str) -> bool:
+        """Delete a conversation and overwrite it in the file; return False if it does not exist."""
+        with self.database.transaction() as link:
+            deleted = link.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,)).rowcount > 0
+        self.database.scrub()
+        return deleted
 
     def of_user(self, user_id: str) -> list[str]:
         """Return the ids of a user's conversations, newest first."""

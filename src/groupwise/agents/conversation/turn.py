@@ -1,7 +1,8 @@
 """One turn of a conversation: what the model is shown, what it answers, and the tools it calls.
 
-Notes are system messages that the agent writes itself: the strategy's `guidance`, `examples` from the dialogue database
-and a `summary` of earlier turns. The kind of a note is its `name`.
+Notes are system messages that the agent writes itself: the strategy's `guidance`, `examples` from the dialogue
+database, what is remembered about the user (`memory`) and a `summary` of earlier turns. The kind of a note is its
+`name`.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from groupwise.agents.conversation.chat_format import Frame
-from groupwise.agents.conversation.compression import shorten
+from groupwise.agents.conversation.extraction import shorten
 from groupwise.agents.conversation.store import ConversationBusy, ConversationContext, ConversationStore
 from groupwise.agents.conversation.streaming import ThoughtPiece, Utterance
 from groupwise.agents.environments.contract import Reply
@@ -23,7 +24,7 @@ from groupwise.language.engine import EndOfText, Engine
 from groupwise.thoughts import REASONING
 from groupwise.types import Message
 
-GUIDANCE, EXAMPLES = "guidance", "examples"
+GUIDANCE, EXAMPLES, MEMORY = "guidance", "examples", "memory"
 NOT_RUN = "error: it was not run"
 PROBE = "as the system says"
 
@@ -39,13 +40,14 @@ def is_note(message: Message, kind: str) -> bool:
 def current(messages: Sequence[Message], defused: Callable[[str], str]) -> list[Message]:
     """Return the conversation as it is rendered from the start: plain text, without outdated notes.
 
-    Only the newest guidance counts. Examples are shown with the question they were found for, until it is answered.
+    Only the newest guidance counts. Examples and memories are shown with the question they were found for, until it is
+    answered.
     """
     # Examples before the model's last turn belong to a question that has been answered.
     spoken = max((n for n, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     newest = max((n for n, message in enumerate(messages) if is_note(message, GUIDANCE)), default=-1)
     stale = {n for n, m in enumerate(messages) if is_note(m, GUIDANCE) and n != newest}
-    stale |= {n for n, m in enumerate(messages) if is_note(m, EXAMPLES) and n < spoken}
+    stale |= {n for n, m in enumerate(messages) if (is_note(m, EXAMPLES) or is_note(m, MEMORY)) and n < spoken}
     return [plain(message, defused) for n, message in enumerate(messages) if n not in stale]
 
 
@@ -125,14 +127,24 @@ def as_example(messages: Sequence[Message], limit: int = 2000) -> str:
 STOPPED = "error: the person stopped it"
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The tokens up to the model's turn, whether earlier turns had to be compressed, and the mark of its frame.
+
+    The mark identifies vocabulary, template and tools; tokens of another frame cannot be continued.
+    """
+
+    ids: list[int]
+    compressed: bool
+    mark: str
+
+
 class TurnTaker(Protocol):
     """What a turn needs from its agent (`multiturn_agent`): settings, a model, a store, and how to build the prompt."""
 
     config: AgentConfig
     max_rounds: int
-    toolbox: Toolbox | None
     store: ConversationStore
-    frame_mark: str
 
     @property
     def engine(self) -> Engine: ...
@@ -141,7 +153,9 @@ class TurnTaker(Protocol):
     def working_on(self, conversation_id: str) -> AbstractContextManager[None]: ...
     async def context(self, conversation_id: str) -> ConversationContext: ...
     async def take(self, context: ConversationContext, text: str, strategy: str | None) -> ConversationContext: ...
-    async def prompt(self, context: ConversationContext) -> tuple[list[int], bool]: ...
+    async def prompt(self, context: ConversationContext) -> Prompt: ...
+    async def remember(self, context: ConversationContext, text: str) -> None: ...
+    def tools(self, context: ConversationContext, mark: str) -> Toolbox | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +248,14 @@ class Turn:
         with agent.working_on(self.conversation_id):
             context = await agent.take(await agent.context(self.conversation_id), self.message, self.strategy)
             # Before storing: a message that does not fit is refused without a trace.
-            ids, self.compressed = await agent.prompt(context)
+            prompt = await agent.prompt(context)
             self._context = await self._save(context)
+            await agent.remember(self._context, self.message)
             # One more than max_rounds: in the last round the model may only answer.
             for left in reversed(range(agent.max_rounds + 1)):
-                said = self._utterance(ids)
+                self.compressed |= prompt.compressed
+                self._mark, toolbox = prompt.mark, agent.tools(self._context, prompt.mark)
+                said = self._utterance(prompt.ids, toolbox)
                 pieces = said.pieces()
                 try:
                     async for piece in pieces:
@@ -246,35 +263,34 @@ class Turn:
                 finally:
                     await pieces.aclose()
                     # Whatever ended the answer, what was said so far is stored.
-                    reply = await asyncio.shield(self._keep(said))
+                    reply = await asyncio.shield(self._keep(said, toolbox))
                 if not reply.written:
                     for piece in said.rest:
                         yield piece
                     return
                 yield reply
-                for result in await self._results(reply, left):
+                for result in await self._results(reply, left, toolbox):
                     yield result
                 if not left:
                     return
-                ids, compressed = await agent.prompt(self._context)
-                self.compressed |= compressed
+                prompt = await agent.prompt(self._context)
 
-    def _utterance(self, ids: list[int]) -> Utterance:
+    def _utterance(self, ids: list[int], toolbox: Toolbox | None) -> Utterance:
         agent, context = self.agent, self._context
-        held = agent.frame.call_format().begins if agent.toolbox else ()
+        held = agent.frame.call_format().begins if toolbox else ()
         return Utterance(
             agent.engine, agent.frame, ids, agent.config.sampling_params(), context.seed + context.draws,
             self.conversation_id, held,
         )  # fmt: skip
 
-    async def _keep(self, said: Utterance) -> Reply:
+    async def _keep(self, said: Utterance, toolbox: Toolbox | None) -> Reply:
         """Store what the model said, and return the reply with its calls."""
         agent, sampled, context = self.agent, said.sampled, self._context
         if sampled is None:  # the engine failed, so the question stays unanswered
             return Reply("")
         # Calls in an answer that was stopped are not run.
-        whole = agent.toolbox is not None and sampled.end != "cancelled"
-        tools = agent.toolbox.schemas if agent.toolbox else ()
+        whole = toolbox is not None and sampled.end != "cancelled"
+        tools = toolbox.schemas if toolbox else ()
         words = said.said
         told = Reply(words.content, reasoning=words.reasoning)
         reply = agent.frame.reply(sampled, context.draws, said.ids, tools) if whole else told
@@ -284,7 +300,7 @@ class Turn:
         try:
             self._context = await self._save(replace(
                 context, messages=messages, heard=len(messages), ids=(*said.ids, *sampled.ids.tolist()), state=state,
-                ended=agent.frame.ended(sampled), frame=agent.frame_mark, draws=context.draws + 1,
+                ended=agent.frame.ended(sampled), frame=self._mark, draws=context.draws + 1,
             ))  # fmt: skip
         except ConversationBusy as error:
             message = f"{error.message}; the user's message was stored, this answer was not"
@@ -297,9 +313,9 @@ class Turn:
         self.tokens, self.seconds = self.tokens + len(sampled), self.seconds + said.seconds
         return reply
 
-    async def _results(self, reply: Reply, left: int) -> list[ToolResult]:
+    async def _results(self, reply: Reply, left: int, toolbox: Toolbox | None) -> list[ToolResult]:
         """Run the calls and store their results; if the answer is cancelled meanwhile, store that instead."""
-        most, toolbox = self.agent.max_rounds, self.agent.toolbox
+        most = self.agent.max_rounds
         assert toolbox is not None
         if not left:
             problem = f"error: no more than {most} rounds of calls in one answer"

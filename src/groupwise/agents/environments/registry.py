@@ -35,7 +35,8 @@ NEEDED = ("name", "training", "held_out", "make")
 
 def find_scenarios(task: TaskSettings) -> Scenarios:
     """Return the scenarios that `task.environment` names, made with `task.options`."""
-    name, options = task.environment, dict(task.options)
+    # The file with what users said belongs to the run (`agents/memory/run_memory`), not to the environment.
+    name, options = task.environment, {key: value for key, value in task.options.items() if key != "memory"}
     if name.startswith(PYTHON):
         return _own(name, options)
     if name.startswith(reasoning_gym.PREFIX):

@@ -1,6 +1,7 @@
 """Strategies: how to conduct a kind of conversation, as a small state that every turn updates.
 
     registry            the contract, how strategies are found, and `Signal` to recognise phrases; start here
+    reading             what a turn means in its dialogue: whether a matter is settled, what somebody wants
     customer_service, technical_support, educational, sales
 
 A strategy is a frozen dataclass of what it has understood so far. `advance(message)` returns the state after a turn of

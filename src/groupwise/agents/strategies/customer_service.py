@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from groupwise.agents.strategies.reading import SARCASM, LastTurn, last_turn, verdict, wanted
 from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
 
@@ -17,7 +18,7 @@ ISSUE_PHRASES = {
     "wrong item": "wrong (?:item|size|colou?r|order|product) | not what i ordered",
     "cancellation": r"cancel\w* | unsubscribe",
     "billing": r"charged (?:twice|wrongly|again) | double charge\w* | invoice | bill(?:ed|ing)? | overcharged",
-    "return or exchange": "return (?:it|this|them|the|my) | exchange | send (?:it|this|them) back",
+    "return or exchange": "return (?:it|this|them|the|my) | exchange | replace(?:ment|d)? | send (?:it|this|them) back",
     "delivery": r"(?:not|never|\w+n't|yet to) (?:\w+ )?(?:arriv\w+|receiv\w+|come) | deliver\w* | late | delay\w* | "
     r"track\w* | shipp?\w* | package | parcel | where is | where's | lost",
     "account": "account | password | log ?in | locked out | sign in",
@@ -34,18 +35,8 @@ BAD = Signal(
 GOOD = Signal(
     "thanks? | thank you | great | perfect | wonderful | appreciate | happy | awesome | excellent | lovely | helpful"
 )
-# "that's all", "it's sorted", "got the refund": the customer considers the matter closed.
-SETTLED = Signal(
-    "that(?:'s| is| was) all | (?:all|it's|that's|is) (?:sorted|settled|solved|resolved|fixed) | "
-    "that (?:solves|solved|helps|works) | problem solved | nothing else | "
-    "(?:got|received) (?:it|the refund|my money) | no,? (?:thanks|thank you|that's it|that's all)"
-)
-REOPENS = Signal(
-    r"still | again | not (?:solved|resolved|fixed|yet) | \w+n't (?:work|solve|help|arrive)\w* | but", denied=False
-)
 PERSON = Signal("manager | supervisor | (?:real|actual) (?:person|human) | a human | complaint | lawyer", denied=False)
 PROMISE = Signal("i(?:'ll| will| am going to|'m going to) | we(?:'ll| will) | let me")
-OFFERS_MORE = Signal("anything else | does that (?:help|solve|work) | is (?:that|everything) (?:all right|ok|okay)")
 
 ASKS: dict[Status, str] = {
     "listening": "Find out what the problem is: greet, then ask about it and the order number, one at a time.",
@@ -77,6 +68,7 @@ class CustomerService:
     mood: Mood = "calm"
     promised: tuple[str, ...] = ()
     complaints: int = 0
+    last_turn: LastTurn = ""
 
     def advance(self, message: Message) -> Self:
         text = words_of(message)
@@ -85,7 +77,7 @@ class CustomerService:
         return self._said(text) if message["role"] == "assistant" else self
 
     def _heard(self, text: str) -> Self:
-        issue = next((name for name, signal in ISSUES.items() if signal.within(text)), "")
+        issue = wanted(text, ISSUES)
         # "order" and "delivery" do not replace a more specific issue.
         vague = not issue or (issue in ("order", "delivery") and self.issue not in ("", "order"))
         feeling = _feeling(text)
@@ -101,20 +93,21 @@ class CustomerService:
         # Once handed over, a conversation stays with a person.
         if self.status == "escalated" or PERSON.within(text) or (self.mood == "angry" and self.complaints >= 3):
             return "escalated"
-        known, reopened = bool(self.issue), REOPENS.within(text)
-        # Thanks settle the matter only after we asked whether it is settled.
-        thanked = GOOD.within(text) and self.status == "checking"
-        if known and not reopened and (SETTLED.within(text) or thanked):
+        known, found = bool(self.issue), verdict(text, self.last_turn)
+        if known and found == "settled":
             return "resolved"
-        if self.status == "resolved" and not reopened and not any(s.within(text) for s in ISSUES.values()):
+        # Goodbyes after it was settled do not open it again.
+        if self.status == "resolved" and found != "open" and not any(s.within(text) for s in ISSUES.values()):
             return "resolved"
         return "working" if known else "listening"
 
     def _said(self, text: str) -> Self:
         promises = [s for s in sentences(text) if PROMISE.within(s) and not s.endswith("?")]
+        last = last_turn(text)
         # The assistant asked whether that was all.
-        checking = self.status == "working" and OFFERS_MORE.within(text)
-        return replace(self, promised=noted(self.promised, *promises), status="checking" if checking else self.status)
+        checking = self.status == "working" and last in ("settled?", "more?", "still?")
+        status = "checking" if checking else self.status
+        return replace(self, promised=noted(self.promised, *promises), status=status, last_turn=last)
 
     def _feels(self, feeling: float) -> Self:
         # An exponential mean: the last message counts half, the one before a quarter.
@@ -138,9 +131,10 @@ class CustomerService:
 def _feeling(text: str) -> float:
     """Return -1 … 1: kind words minus unkind ones; shouting gives unkind words more weight."""
     loud = text.count("!") >= 2 or any(word.isupper() and len(word) > 3 for word in re.findall(r"[A-Za-z]+", text))
+    kind = 0 if SARCASM.within(text) else GOOD.count(text)
     score = (
-        0.5 * GOOD.count(text)
-        - (1.0 if loud else 0.7) * BAD.count(text)
+        0.5 * kind
+        - (1.0 if loud else 0.7) * (BAD.count(text) + SARCASM.within(text))
         - (0.4 if loud and not GOOD.within(text) else 0.0)
     )
     return min(1.0, max(-1.0, score))

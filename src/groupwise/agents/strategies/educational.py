@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from groupwise.agents.strategies.reading import contrasted
 from groupwise.agents.strategies.registry import Signal, strategy, words_of
 from groupwise.types import Message
 
@@ -17,6 +18,7 @@ CONFUSED = Signal(
     denied=False,
 )
 UNDERSTOOD = Signal("i see | got it | (?:that )?makes sense | i understand | now i get it | clear now | aha | easy")
+NO_LONGER = Signal(r"(?:not|no longer|isn't) (?:\w+ )?(?:confus\w+|lost|too hard|unclear)", denied=False)
 NEWCOMER = Signal(
     r"(?:complete |total |absolute )?beginner | new to (?:this|\w+) | never (?:learned|learnt|studied|heard|did) | "
     r"first time | from scratch",
@@ -78,12 +80,13 @@ class Educational:
         # What learners say about themselves sets the level at once; answers move it in small steps.
         if NEWCOMER.within(text):
             return replace(new, mode="explain", asked=False)._at(min(self.ability, 0.2))
-        if CONFUSED.within(text):
+        understanding = _understanding(text)
+        if understanding == "confused":
             streak = min(0, self.streak) - 1
             return replace(new, mode="simplify", asked=False, answered=False, streak=streak)._moved(-0.15)
         if VERSED.within(text):
             return replace(new, mode="explain", asked=False)._at(max(self.ability, 0.6))._moved(0.1)
-        if UNDERSTOOD.within(text):
+        if understanding == "understood":
             return replace(new, mode="extend")._moved(0.05)
         # A question in reply to a question is not an answer.
         answered = self.asked and not text.rstrip().endswith("?")
@@ -123,3 +126,13 @@ class Educational:
             ASKS[self.mode],
             *([f"So far {self.right} answers right, {self.wrong} wrong."] if self.right + self.wrong else []),
         ])  # fmt: skip
+
+
+def _understanding(text: str) -> str:
+    """Whether a learner is confused or has understood, by the last clause that says so; "" if none does."""
+    for clause in reversed(contrasted(text)):
+        if NO_LONGER.within(clause) or (UNDERSTOOD.within(clause) and not clause.rstrip().endswith("?")):
+            return "understood"
+        if CONFUSED.within(clause):
+            return "confused"
+    return ""

@@ -16,8 +16,8 @@ from groupwise.types import Message
 LONGEST = 120  # characters kept of a noted sentence
 HEARD = 8000  # characters of a message that are read
 MOST = 6  # sentences kept of each kind
-# A negation up to two words before a phrase: "not very happy".
-DENIAL = re.compile(r"(?:\b(?:not|no|never|hardly|cannot)|n't)(?:\W+\w+){0,2}\W*$", re.IGNORECASE)
+# A negation up to two words before a phrase, in the same clause: "not very happy".
+DENIAL = re.compile(r"(?:\b(?:not|no|never|hardly|cannot)|n't)(?:[^\w,;.!?]+\w+){0,2}[^\w,;.!?]*$", re.IGNORECASE)
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -25,7 +25,7 @@ class Signal:
     """Phrases of entire words as regular expressions, separated by ` | `. With `denied`, "not happy" does not count."""
 
     def __init__(self, phrases: str, *, denied: bool = True) -> None:
-        choices = [phrase.strip() for phrase in re.split(r"\s\|\s", phrases.strip())]
+        choices = [" ".join(phrase.split()) for phrase in re.split(r"\s\|\s", phrases.strip())]
         assert all(choices)
         # Entire words only: "late" must not match in "later".
         self.pattern = re.compile(rf"(?<!\w)(?:{'|'.join(choices)})(?!\w)", re.IGNORECASE)

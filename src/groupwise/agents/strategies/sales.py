@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from groupwise.agents.strategies.reading import SARCASM, contrasted, is_supposed
 from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
 
@@ -20,8 +21,7 @@ INTENTS = {
     "object": Signal(
         r"too (?:expensive|much|high|complicated|long|late|big|risky) | expensive | not (?:so |really )?sure | "
         r"can(?:'t|not) afford | over (?:our |my )?budget | think about it | already (?:have|use|using) | "
-        r"competitors? | cheaper | worried | concern(?:s|ed)? | hesitat\w+ | risky | but (?:we|i|it|that)",
-        denied=False,
+        r"competitors? | cheaper | worried | concern(?:s|ed)? | hesitat\w+ | risky | not (?:ready|yet|now)"
     ),
     "buy": Signal(
         "i'll take (?:it|them|one|two|that) | we'll take (?:it|them|one|two|that) | sign (?:me|us) up | "
@@ -87,7 +87,7 @@ class Sales:
         return self._heard(text) if message["role"] == "user" else self
 
     def _heard(self, text: str) -> Self:
-        intent = next((name for name, signal in INTENTS.items() if signal.within(text)), "")
+        intent = _intent(text)
         if not intent:
             return replace(self, intent="")
         needs = [s for s in sentences(text) if INTENTS["need"].within(s) and not INTENTS["object"].within(s)]
@@ -120,3 +120,21 @@ class Sales:
             *([f"Their budget: {self.budget}."] if self.budget else []),
             *listed("What they objected", self.objections),
         ])  # fmt: skip
+
+
+def _intent(text: str) -> str:
+    """What a customer is about: of clauses that contradict each other, the last that says something."""
+    found = [name for clause in contrasted(text) if (name := _of_clause(clause))]
+    strongest = [name for name in INTENTS if name in found[-1:]]
+    # "We need 12 seats. What does it cost?": without a contradiction, what weighs most.
+    if len(sentences(text)) == len(contrasted(text)):
+        strongest = [name for name in INTENTS if name in found]
+    return "object" if SARCASM.within(text) else strongest[0] if strongest else ""
+
+
+def _of_clause(clause: str) -> str:
+    name = next((name for name, signal in INTENTS.items() if signal.within(clause)), "")
+    # "We would buy it if it were cheaper", "How do I order?"
+    if name == "buy" and is_supposed(clause):
+        return "ask" if clause.rstrip().endswith("?") else "object"
+    return name

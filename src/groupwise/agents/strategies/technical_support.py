@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from groupwise.agents.strategies.reading import LastTurn, last_turn, verdict
 from groupwise.agents.strategies.registry import Signal, clipped, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
 
@@ -23,17 +24,7 @@ ATTEMPT = Signal(
     "i(?:'ve| have)? (?:already |also )?"
     "(?:tried|restarted|rebooted|reinstalled|updated|checked|reset|replaced|unplugged|cleared)"
 )
-WORKED = Signal(
-    "(?:it |that |everything )?works? (?:now|again|fine) | (?:it'?s |that |it )?(?:is )?(?:fixed|solved|resolved) | "
-    "that (?:did it|helped|worked|was it) | it worked | back online | no more errors? | problem (?:is )?gone | "
-    "working (?:now|again)"
-)
-STILL = Signal(
-    "still | same (?:error|problem|thing|issue|result) | "
-    "(?:didn't|did not|doesn't|does not) (?:help|work|change|fix) | no (?:luck|change|difference|success|effect) | "
-    "not (?:working|fixed|solved) | nothing (?:happens|changed|happened)",
-    denied=False,
-)
+PENDING = Signal("(?:i'll|i will|let me|going to) (?:try|check|test|see|do)", denied=False)
 AGAIN = Signal("again | (?:is|it's|came|come) back | returned | once more", denied=False)
 PERSON = Signal(r"(?:talk|speak) to (?:a|an|the|some)\s?\w+ | real person | human | technician | supervisor | manager")
 VERBS = (
@@ -70,6 +61,7 @@ class TechnicalSupport:
     suggested: str = ""
     failed: int = 0
     asked_details: bool = False
+    last_turn: LastTurn = ""
 
     def advance(self, message: Message) -> Self:
         text = words_of(message)
@@ -81,12 +73,13 @@ class TechnicalSupport:
         """Take in what the user reports: the result of a suggested step, earlier attempts, symptoms."""
         if PERSON.within(text):
             return replace(self, status="escalated")
-        worked, still = WORKED.within(text), STILL.within(text)
-        noticed = self._noticed(text, symptoms=not worked or still)
-        if worked and not still and (self.symptoms or self.suggested):
+        found = verdict(text, self.last_turn)
+        worked, still = found == "settled", found == "open"
+        noticed = self._noticed(text, symptoms=not worked)
+        if worked and (self.symptoms or self.suggested):
             done = noted(noticed.tried, self.suggested)
             return replace(noticed, status="resolved", tried=done, suggested="")
-        if self.suggested and (still or PROBLEM.within(text)):
+        if self.suggested and not worked and (still or PROBLEM.within(text)) and not PENDING.within(text):
             failed = self.failed + 1
             status: Status = "escalated" if failed >= PATIENCE else "trying"
             tried = noted(noticed.tried, f"{self.suggested} (did not help)")
@@ -108,6 +101,7 @@ class TechnicalSupport:
 
     def _said(self, text: str) -> Self:
         """Take in the step that the answer suggests, or that it asked for details."""
+        self = replace(self, last_turn=last_turn(text))
         found = next((match for sentence in sentences(text) if (match := STEP.match(sentence))), None)
         if found is None:
             return replace(self, asked_details=self.asked_details or "?" in text)

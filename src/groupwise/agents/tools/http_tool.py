@@ -110,11 +110,32 @@ def port_of(url: SplitResult) -> int:
     return 443 if url.scheme == "https" else 80
 
 
+NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052; the local 64:ff9b:1::/48 is reserved, so never public
+ISATAP = 0x5EFE  # RFC 5214: the interface identifier 0000:5efe:a.b.c.d, or 0200:5efe:a.b.c.d
+
+
 def is_public(address: str) -> bool:
-    """Return whether an address is on the public Internet, also when it is embedded in an IPv6 address."""
+    """Return whether an address is on the public Internet, and so is every IPv4 address that is embedded in it.
+
+    The deprecated forms ::a.b.c.d and ::ffff:0:a.b.c.d are reserved addresses, which nothing public has.
+    """
     known = ipaddress.ip_address(address.partition("%")[0])
-    inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None)
-    return (inner or known).is_global and not (inner or known).is_multicast
+    inner = _embedded(known) if isinstance(known, ipaddress.IPv6Address) else ()
+    if isinstance(known, ipaddress.IPv6Address) and (known.ipv4_mapped or known in NAT64):
+        return all(map(_is_routed, inner))
+    return _is_routed(known) and all(map(_is_routed, inner))
+
+
+def _embedded(address: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:
+    """The IPv4 addresses to which a packet for this address may be sent: mapped, NAT64, 6to4, Teredo, ISATAP."""
+    last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in NAT64 or int(address) >> 32 & 0xFDFFFFFF == ISATAP:  # whatever the bit for "universal" says
+        return (last,)
+    return tuple(filter(None, (address.ipv4_mapped, address.sixtofour, *(address.teredo or ()))))
+
+
+def _is_routed(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 @dataclass(frozen=True, slots=True)

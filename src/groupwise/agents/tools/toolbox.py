@@ -5,6 +5,7 @@ from a Python file or a module.
 """
 
 import asyncio
+import copy
 import difflib
 import inspect
 import json
@@ -20,7 +21,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pydantic_core
 
@@ -91,6 +92,13 @@ class Toolbox:
     def schemas(self) -> tuple[dict[str, Any], ...]:
         """The tools in the form that chat templates and chat APIs expect."""
         return tuple(tool.schema for tool in self.tools.values())
+
+    def with_tool(self, tool: Tool) -> Self:
+        """The same toolbox with one more tool; it shares which calls are hanging."""
+        other = copy.copy(self)
+        other.tools = {**self.tools, tool.name: tool}
+        other._hanging = {**self._hanging, tool.name: set()}
+        return other
 
     async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> list[ToolResult]:
         """Run a turn's calls and return the results in the order of the calls. What a tool raises becomes a result."""
