@@ -7,8 +7,8 @@
 The cap is the 90th percentile of r over known replies, since little is known beyond them; the spread is the distance
 from the 5th to the 95th, so a reply that is certainly fake scores no more than the worst known ones; the deviation is
 that of the network's heads. The slope (one over the temperature) and the share of wrong labels make P as likely as it
-turns out on pairs that were not learned from. The centre is the mean of known replies, which score 0.5. A few pairs, all
-predicted right, make a steep slope; the limit keeps scores of doubted replies apart all the same.
+turns out on pairs that were not learned from. The centre is the mean of known replies, which score 0.5. A few pairs,
+all predicted right, make a steep slope; the limit keeps scores of doubted replies apart all the same.
 """
 
 from collections.abc import Mapping
