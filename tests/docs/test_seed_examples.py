@@ -174,7 +174,7 @@ def test_the_sixth_example_several_objectives() -> None:
         normalization_method="weighted_sum",
     )
     rude, kind = totals(reward, RUDE, KIND)
-    shares = {"empathy": 0.25, "action_oriented": 0.25, "professionalism": 0.25, "length": 0.1, "similarity": 0.15}
+    shares = reward.weights
     assert rude.total < kind.total == pytest.approx(sum(share * kind.parts[part] for part, share in shares.items()))
 
 

@@ -671,7 +671,7 @@ def test_a_conversation_is_compressed_to_three_fifths_of_the_room_but_the_newest
                 assert made.compressed
                 ids = made.ids
                 shown = agent.tokenizer.decode(ids)
-                assert shown.startswith("<|system|>be brief")
+                assert "<|system|>be brief" in shown
                 assert shown.endswith(f"{'x' * length}<|end|><|assistant|>")
                 assert len(ids) <= (part if length + 13 <= part - 80 else room)
                 assert ("left out" in shown or "Summary" in shown) == (length + 13 <= room - 40)

@@ -472,7 +472,7 @@ def test_the_stand_in_prefers_answers_that_take_up_the_question_and_do_not_repea
         "",
         "no no no no",
         "I will refund your order today",
-        "Today I refund your broken teapot order, sorry",
+        "The broken teapot cost 12.50; I refund it to your card by Friday",
     )
     found = totals(judge(retries=0), scripted.group_of(*said, asked="Please refund my order of the broken teapot"))
     assert found == sorted(found)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from groupwise.rewards.function import RewardFunction, turns_of
-from groupwise.rewards.rules.answering import specifics
+from groupwise.rewards.rules.answering import STYLE_ONLY, specifics
 from groupwise.rewards.rules.components import LengthRewardComponent, replies, task_references
 from groupwise.rewards.rules.customer_service import ActionOrientedRewardComponent, ProfessionalismRewardComponent
 from groupwise.rewards.rules.gate import AnswersRewardComponent, Gated
@@ -18,7 +18,7 @@ class HeuristicReward(RewardFunction):
     """relevance · variety · (1 + substance) / 2, each in [0, 1], from the words alone.
 
     - relevance: how far the replies say what the task's reference says; without one, whether they take up the question
-      and add something of their own (flag `style_only`);
+      and add something of their own;
     - variety: falls with repetition, with words in an impossible order, and to 0 with instructions to the judge;
     - substance: different words that do not fit any question / `enough`, at most 1.
     """
@@ -40,7 +40,9 @@ class HeuristicReward(RewardFunction):
         said = {word for reply in replies(turns) for word in specifics(reply.text)}
         substance = min(1.0, len(said) / self.enough)
         parts = {"relevance": found.substance, "substance": substance, "variety": found.form}
-        return Score(found.total * (1 + substance) / 2, parts, found.flags)
+        # Rough with or without a reference, so only what is done to the score is flagged.
+        flags = tuple(flag for flag in found.flags if flag != STYLE_ONLY)
+        return Score(found.total * (1 + substance) / 2, parts, flags)
 
 
 def heuristic_parts() -> list[RewardFunction]:
