@@ -10,7 +10,7 @@ or looks up (it calls `recall` with the question and repeats the first line). le
 or dialogues in 10,000 queries, with users of one name. paraphrases: how often a dialogue is found first by other
 words, without and with an embedding model. search: milliseconds for questions of common words among 100,000
 dialogues. memory: how often the first pattern recalled is right, less how often the nearest neighbour is, by noise.
-strategies: what a file of dialogue cases says about resolution.
+strategies: what a file of dialogue cases says about intent and resolution.
 
 Seeds of the report are drawn apart from those used while developing; --first-seed sets them.
 """
@@ -36,7 +36,8 @@ from groupwise import AgentConfig, MultiTurnAgent
 from groupwise.agents.conversation.compression import compress
 from groupwise.agents.conversation.dialogues import DialogueDatabase, Embed, sentence_embedder
 from groupwise.agents.memory.user_memory import UserMemory
-from groupwise.agents.strategies.reading import LastTurn, last_turn, verdict
+from groupwise.agents.strategies import find_strategy
+from groupwise.agents.strategies.reading import is_resolved
 from groupwise.language.engine import Sampled
 from groupwise.language.loading import load_model
 from groupwise.memory import Experience, MemorySystem
@@ -257,22 +258,20 @@ def against_neighbour(seed: int, spread: float, wrong: float) -> tuple[float, fl
     return float((first == asked).mean()), float((nearest == asked).mean())
 
 
-def resolved(dialogue: Sequence[Any]) -> bool:
-    """Whether the last turn that says so calls the matter settled."""
-    before: LastTurn = ""
-    found = ""
-    for message in dialogue:
-        if message["role"] == "assistant":
-            before = last_turn(message["content"])
-        else:
-            found = verdict(message["content"], before) or found
-    return found == "settled"
-
-
 def strategies_part(cases: Path) -> Found:
     rows = [json.loads(line) for line in cases.read_text("utf8").splitlines()]
-    right = [resolved(row["dialogue"]) == row["resolved"] for row in rows]
-    return {"resolution_right": sum(right), "resolution_cases": len(rows)}, {"right": right}
+    ended = [is_resolved(row["dialogue"]) == row["resolved"] for row in rows]
+    meant = [intent_of(row["domain"], row["dialogue"]) == row["intent"] for row in rows]
+    claims = {"resolution_right": sum(ended), "intent_right": sum(meant), "dialogue_cases": len(rows)}
+    return claims, {"resolution": ended, "intent": meant}
+
+
+def intent_of(domain: str, dialogue: Sequence[Any]) -> str:
+    """What the domain's strategy takes the user to want, after the whole dialogue."""
+    state: Any = find_strategy(domain)()
+    for message in dialogue:
+        state = state.advance(message)
+    return str(state.wish if domain == "sales" else state.intent)
 
 
 PARTS = {
@@ -303,7 +302,7 @@ def main() -> None:
         found, raw["strategies"] = strategies_part(options.cases)
         claims |= found
     else:
-        not_run["resolution_right"] = "no --cases"
+        not_run |= {"resolution_right": "no --cases", "intent_right": "no --cases"}
     print_result("context", claims, seeds=seeds, raw=raw, not_run=not_run)
 
 

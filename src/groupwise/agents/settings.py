@@ -51,6 +51,10 @@ class AgentConfig(Section):
         None, "how the model writes tool calls; null finds out from its chat template, docs/tools.md lists the names"
     )
 
+    embedding: str | None = setting(
+        None,
+        "sentence-embedding model, a folder or a hub name, to find facts and dialogues by meaning; null uses words",
+    )
     memory: str | None = setting(
         None, "file with what users say about themselves, created if missing; null remembers nothing"
     )

@@ -27,7 +27,7 @@ GOOD, BAD, PROMPT = ("good", "chosen", "answer", "reference"), ("bad", "rejected
 
 
 @dataclass(frozen=True)
-class Finding:
+class TrickResult:
     """How one trick fared against good answers to the same questions."""
 
     trick: str
@@ -54,7 +54,7 @@ class Trial:
     pairs: int
     pairs_right: int
     with_reference: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[TrickResult, ...]
 
     @property
     def fooled(self) -> list[str]:
@@ -132,10 +132,10 @@ def _means(scorer: RewardScorer, reward: Reward, examples: Sequence[Example], re
     ]
 
 
-def _finding(trick: str, rows: Sequence[Mapping[str, tuple[float, str]]]) -> Finding:
+def _finding(trick: str, rows: Sequence[Mapping[str, tuple[float, str]]]) -> TrickResult:
     both = [(row["good"][0], *row[trick]) for row in rows if trick in row]
     won = [(score - good, text) for good, score, text in both if score > good + BETTER]
-    return Finding(
+    return TrickResult(
         trick,
         len(both),
         len(won),

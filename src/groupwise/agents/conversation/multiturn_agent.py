@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 from groupwise.agents.agent import Agent
 from groupwise.agents.conversation import turn as turns
 from groupwise.agents.conversation.compression import ContextFull, Summarise, compress
-from groupwise.agents.conversation.dialogues import DialogueDatabase
+from groupwise.agents.conversation.dialogues import DialogueDatabase, sentence_embedder
 from groupwise.agents.conversation.extraction import shorten
 from groupwise.agents.conversation.recall_tool import recall_tool
 from groupwise.agents.conversation.store import ConversationBusy, ConversationContext, ConversationStore
@@ -125,8 +125,9 @@ class MultiTurnAgent(Agent):
         if strategy is not None:
             find_strategy(strategy)
         self.max_conversation_turns, self.max_rounds, self.strategy = max_conversation_turns, max_rounds, strategy
+        embed = sentence_embedder(self.config.embedding) if self.config.embedding else None
         if isinstance(dialogue_database, str | Path):
-            dialogue_database = DialogueDatabase(dialogue_database)
+            dialogue_database = DialogueDatabase(dialogue_database, embed=embed)
         self.dialogues = dialogue_database
         self.toolbox = as_toolbox(tools)
         self.store = store if isinstance(store, ConversationStore) else ConversationStore(store or ":memory:")
@@ -135,7 +136,7 @@ class MultiTurnAgent(Agent):
             raise ContractError(f"extract = {extract!r} must be 'rules', 'model' or an async function")
         self._extract = extract if not isinstance(extract, str) else self.list_facts if extract == "model" else None
         memory = self.config.memory if memory is None else memory
-        self.memory = UserMemory(memory) if isinstance(memory, str | Path) else memory
+        self.memory = UserMemory(memory, embed=embed) if isinstance(memory, str | Path) else memory
         self.recall = recall
         self._at_work: set[str] = set()
 

@@ -2,6 +2,7 @@
 
     registry            the contract, how strategies are found, and `Signal` to recognise phrases; start here
     reading             what a turn means in its dialogue: whether a matter is settled, what somebody wants
+    intents             what the user actually wants, by domain
     customer_service, technical_support, educational, sales
 
 A strategy is a frozen dataclass of what it has understood so far. `advance(message)` returns the state after a turn of

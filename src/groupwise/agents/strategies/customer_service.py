@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from groupwise.agents.strategies.intents import intent_after
 from groupwise.agents.strategies.reading import SARCASM, LastTurn, last_turn, verdict, wanted
 from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
@@ -69,6 +70,7 @@ class CustomerService:
     promised: tuple[str, ...] = ()
     complaints: int = 0
     last_turn: LastTurn = ""
+    intent: str = ""
 
     def advance(self, message: Message) -> Self:
         text = words_of(message)
@@ -86,6 +88,7 @@ class CustomerService:
             issue=self.issue if vague else issue,
             references=noted(self.references, *REFERENCE.findall(text)),
             complaints=self.complaints + (feeling < 0),
+            intent=intent_after("customer_service", text, self.intent),
         )._feels(feeling)
         return replace(new, status=new._status(text))
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from groupwise.agents.strategies.intents import intent_after
 from groupwise.agents.strategies.reading import contrasted
 from groupwise.agents.strategies.registry import Signal, strategy, words_of
 from groupwise.types import Message
@@ -67,11 +68,12 @@ class Educational:
     right: int = 0
     wrong: int = 0
     streak: int = 0
+    intent: str = ""
 
     def advance(self, message: Message) -> Self:
         text = words_of(message)
         if message["role"] == "user":
-            return self._heard(text)
+            return replace(self, intent=intent_after("educational", text, self.intent))._heard(text)
         return self._said(text) if message["role"] == "assistant" else self
 
     def _heard(self, text: str) -> Self:

@@ -9,12 +9,13 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from groupwise.agents.strategies.registry import Signal, sentences
+from groupwise.agents.strategies.registry import Signal, sentences, words_of
+from groupwise.types import Message
 
 Verdict = Literal["settled", "open", ""]
 # What the assistant's last turn was: a question whether it is settled, whether there is more, whether the problem is
-# still there; another question; something done or explained; or that nothing can be done.
-LastTurn = Literal["", "settled?", "more?", "still?", "question", "done", "refused"]
+# still there; another question; something done or explained; something promised for later; or that nothing can be done.
+LastTurn = Literal["", "settled?", "more?", "still?", "question", "done", "promised", "refused"]
 
 CONTRAST = re.compile(
     r"[,;:]?\s+(?:but|however|although|though|except(?: that)?|yet|whereas|only that|and now|then again)\b[,:]?\s*"
@@ -72,16 +73,15 @@ FAILS = Signal(
     right|good enough|acceptable|clear|understand|here|better|login|log in|charge|charging|play|playing|yet) |
     unsolved | unresolved | unanswered | unfixed | broke(?:n)? again | (?:it's|is|are|came|come|comes|problem's)
     back(?! (?:online|up|to normal|on|working|in)) | again and again | keeps? \w+ing | worse | useless | waste of |
-    pointless | gave? up | giv(?:e|ing) up | (?:i'll|i will|we'll|i'm)
-    (?:take|taking|go|going) (?:my business |to )?(?:elsewhere|a competitor|somewhere else) | elsewhere |
-    cancel(?:led|ling)? my | unacceptable | ridiculous | disappoint\w* | frustrat\w* | fed up | sick of | real
-    person | manager | supervisor | lawyer | complain\w* | complaint | not what i (?:asked|wanted|meant|need\w*) |
-    doesn't answer | didn't answer | missing | lost | wrong (?:one|item|size|again|colou?r|amount) | another
-    (?:problem|error|issue) | new (?:problem|error|issue) | crash(?:es|ed|ing)? | fail(?:s|ed|ing)? | error |
-    freez\w+ | stuck | blank | wait(?:ing|ed) (?:for )?(?:days|weeks|hours|months|ages|so long) | nobody | no ?one |
-    no (?:answer|reply|response|refund|help) |
-    (?:there's|there is|i have|i've|i've got|i got|get) (?:no|nothing|only) |
-    no (?:sound|picture|signal|power|internet|image|connection|reaction)
+    pointless | gave? up | giv(?:e|ing) up | (?:i'll|i will|we'll|i'm) (?:take|taking|go|going) (?:my business |to
+    )?(?:elsewhere|a competitor|somewhere else) | elsewhere | cancel(?:led|ling)? my | unacceptable | ridiculous |
+    disappoint\w* | frustrat\w* | fed up | sick of | real person | manager | supervisor | lawyer | complain\w* |
+    complaint | not what i (?:asked|wanted|meant|need\w*) | doesn't answer | didn't answer | missing | lost | wrong
+    (?:one|item|size|again|colou?r|amount) | another (?:problem|error|issue) | new (?:problem|error|issue) |
+    crash(?:es|ed|ing)? | fail(?:s|ed|ing)? | error | freez\w+ | stuck | blank | wait(?:ing|ed) (?:for
+    )?(?:days|weeks|hours|months|ages|so long) | nobody | no ?one | no (?:answer|reply|response|refund|help) |
+    (?:there's|there is|i have|i've|i've got|i got|get) (?:no|nothing|only) | no
+    (?:sound|picture|signal|power|internet|image|connection|reaction)
     """,
     denied=False,
 )
@@ -113,26 +113,33 @@ SETTLED = Signal(
     (?:it|my|everything)|was it|clears? (?:it|that|things) up|cleared (?:it|that|things) up) | back (?:online|up|to
     normal|on|in business|working)(?: and running)? | up and running | (?:i'm|we're|am|are|i am) (?:all set|all
     good|good now|sorted|good to go|happy (?:now|with)|in|back in|logged in|able to|satisfied) | all
-    (?:good|set|sorted|is well|clear|done) | good to go | that(?:'s| is| was| would be| will be)?
-    (?:all|everything|it)(?: (?:i needed|for now|for today|then|from me|thanks?|thank you|i wanted)\b.*)? | nothing
-    (?:else|more|further) | (?:that's |is |was )?(?:exactly|just) what i (?:needed|wanted|was looking for) | no
-    (?:more|further|other) questions? | (?:you )?(?:saved|made) (?:me|my (?:day|life|week|evening)) | life ?saver |
-    (?:has |have |it |just |finally |they |now )?(?:arrived|came through|come through|showed up|turned up|got
-    here|been delivered|went through|gone through) | (?:i |i've |we |have |has |finally |just )?(?:got|received|have)
-    (?:it|them|the (?:refund|money|parcel|package|replacement|email|code|confirmation|order|item|invoice|new one)|my
+    (?:good|set|sorted|is well|clear|done) | good to go | that(?:'s|is|was|would be|will be)? (?:all|everything|it)(?:
+    (?:i needed|for now|for today|then|from me|thanks?|thank you|i wanted)\b.*)? | nothing (?:else|more|further) |
+    (?:that's |is |was )?(?:exactly|just) what i (?:needed|wanted|was looking for) | no (?:more|further|other)
+    questions? | (?:you )?(?:saved|made) (?:me|my (?:day|life|week|evening)) | life ?saver | (?:has |have |it |just
+    |finally |they |now )?(?:arrived|came through|come through|showed up|turned up|got here|been delivered|went
+    through|gone through) | (?:i |i've |we |have |has |finally |just )?(?:got|received|have) (?:it|them|the
+    (?:refund|money|parcel|package|replacement|email|code|confirmation|order|item|invoice|new one)|my
     (?:money|refund|parcel|package|order|replacement|new \w+))(?: (?:now|today|back|this morning|yesterday))? |
     (?:can|could) (?:log ?in|access|print|connect|see it|open it|use it|get in|send|play|hear) (?:\w+
     ){0,3}?(?:now|again|fine) | can (?:now|finally) \w+ | (?:we can|you can|please|feel free to) close
     (?:this|the|it|my)(?: \w+)? | makes (?:perfect |total |a lot of )?sense (?:now)? | i (?:understand|see|get it)
-    now | now i (?:understand|see|get it) | problem gone | took care of
-    (?:it|that|everything) | (?:as )?good as new | like new | smooth(?:ly)? | runs
-    (?:fine|well|smoothly|perfectly|again)
+    now | now i (?:understand|see|get it) | problem gone | there (?:it|they) (?:is|are|goes?) | found
+    (?:it|them|him|her) | (?:it's|is|they're|are|we're|i'm|that's)
+    (?:alive|up|green|loading|printing|playing|showing|online|charging|visible|perfect|brilliant|great) | as we
+    speak | that was it | shows? up(?: now)? | (?:loads?|prints?|opens?|plays?|boots?|starts|syncs?|connects?)
+    (?:now|again|fine|instantly|perfectly|right away|in seconds) | just (?:came|arrived|got|landed|popped) (?:\w+
+    )?(?:through|in|up|it)? | (?:ordered|booked|paid|signed up|bought|subscribed|placed it) | i'll take
+    (?:it|them|one|two|that|the \w+) | we'll take (?:it|them|one|two|that|the \w+) | sign (?:me|us) up | now i
+    (?:can|know|understand) | (?:i )?(?:get|got) it now | clicked | so it's (?:just|basically|like) | makes sense |
+    exactly what | that's what i (?:needed|wanted|meant) | took care of (?:it|that|everything) | (?:as )?good as new |
+    like new | smooth(?:ly)? | runs (?:fine|well|smoothly|perfectly|again)
     """
 )
 THANKS = Signal(
     r"""
-    thanks? | thank you | thx | cheers | appreciate\w* | grateful | ta | great | awesome | super | lovely | wonderful |
-    cool | nice one
+    thanks? | thank you | thx | cheers | appreciate\w* | grateful | ta | great | awesome | super | lovely |
+    wonderful | cool | nice one
     """
 )
 NO_TROUBLE = Signal(
@@ -159,8 +166,8 @@ ASKS_SETTLED = Signal(
 )
 ASKS_MORE = Signal(
     r"""
-    (?:anything|something) else[^?]*\? | (?:any|more|other|further) (?:other |more |further )?questions?\? |
-    else i can[^?]*\? | can i help you with[^?]*\? | help(?: you)? with anything[^?]*\?
+    (?:anything|something) else[^?]*\? | (?:any|more|other|further) (?:other |more |further )?questions?\? | else i
+    can[^?]*\? | can i help you with[^?]*\? | help(?: you)? with anything[^?]*\?
     """,
     denied=False,
 )
@@ -173,6 +180,40 @@ REFUSED = Signal(
     unfortunately | i'm afraid | i am afraid | (?:we|i) (?:can't|cannot|can not|are unable|am unable|are not
     able|don't|do not) | not possible | unable to | no way to | there is nothing | isn't available | is not
     available | against our policy | not eligible | out of stock | won't be able
+    """,
+    denied=False,
+)
+
+
+PROMISED = Signal(
+    r"""
+    (?:i'll|i will|we'll|we will|i'm going to|let me|someone|somebody|a
+    (?:colleague|technician|specialist|manager)|they|our (?:team|engineers?|colleagues?)) (?:\w+
+    ){0,3}?(?:check|ask|call|write|email|mail|get back|look into|find out|forward|pass|escalate|contact|be in
+    touch|let you know|investigate|see what|follow up|raise|report|reply|ring) | within (?:the next )?(?:\w+
+    )?(?:hours?|days?|weeks?) | by (?:tomorrow|monday|tuesday|wednesday|thursday|friday|the end) | (?:is|are)
+    (?:working|looking) (?:on|into) | as soon as | in (?:a few|two|three|five|\d+) (?:hours?|days?|weeks?) | ticket
+    """,
+    denied=False,
+)
+ACCEPTS = Signal(
+    r"""
+    ok(?:ay)? | cool | right | fine | sure | got it | ah+ | oh+ | alright | all right | noted | will do | sounds
+    (?:good|great|fair) | works for me | sweet | nice | good | fab | deal | makes sense | yep | yes | yeah | aha | i
+    see | understood | fair enough | neat | that's (?:good|great|clear|fine|helpful|better|it|right|the one) | clear |
+    brill | phew | finally | excellent | well done
+    """
+)
+GIVES_UP = Signal(
+    r"""
+    whatever | if you say so | sigh | never ?mind | forget it | (?:ask|try|go to|find)
+    (?:someone|somebody|somewhere|another) (?:else)? | unbelievable | seriously | did you even | hello\? | are you
+    (?:even|listening|serious|kidding|a bot) | not listening | (?:i )?(?:already|just)
+    (?:told|said|did|tried|explained|wrote) | (?:that's|this is|that is) not (?:what|the|my|it|an?
+    answer|helpful|good|true|right|fair) | for the (?:third|second|fourth|last|umpteenth) time | again\? | don't
+    bother | i'm done | leave it | you keep | stop sending | doesn't make sense | makes no sense | no idea
+    (?:what|how|why) | lost me | still lost | more confused | bye\b.*\bnever | i'll do it myself | that(?:'s|is)
+    it\? | is that (?:it|all)\? | wow\. | typical | as usual | every time | once again
     """,
     denied=False,
 )
@@ -197,7 +238,9 @@ def last_turn(text: str) -> LastTurn:
         if ASKS_STILL.within(closing) and not ASKS_SETTLED.within(closing):
             return "still?"
         return "settled?" if ASKS_SETTLED.within(closing) else "question"
-    return "refused" if REFUSED.within(text) else "done" if text.strip() else ""
+    if REFUSED.within(text):
+        return "refused"
+    return "promised" if PROMISED.within(closing) else "done" if text.strip() else ""
 
 
 def verdict(text: str, before: LastTurn = "") -> Verdict:
@@ -208,14 +251,71 @@ def verdict(text: str, before: LastTurn = "") -> Verdict:
     if any(not SETTLED.within(sentence) or FAILS.within(sentence) for sentence in sarcastic):
         return "open"
     decided = [reading for reading in found if reading]
+    if GIVES_UP.within(text) and decided[-1:] != ["settled"]:
+        return "open"
     if decided:
         return decided[-1]
     answered = _answered(text, before)
     if answered:
         return answered
-    # Thanks close a matter if something was done or explained; not if they were asked for more, or told no.
-    thanked = THANKS.within(text) and "?" not in text and not SUPPOSED.within(text)
-    return "settled" if thanked and before in ("settled?", "more?", "done") else ""
+    return _accepted(text, before)
+
+
+CONFIRMS = Signal(
+    r"""
+    exactly | correct | that's (?:right|it|correct|the idea) | spot on | well done | you(?:'ve| have)? got it |
+    perfect | nailed it | yes,? that's | good job | right!
+    """
+)
+COMPLETED = Signal(
+    r"""
+    done | (?:i've|i have|we've|we have) (?:now |just |already )?(?:\w+ed|sent|made|put|set|taken|given|booked) |
+    (?:is|are|it's|all|has been|have been|you're) (?:now |all )?(?:booked|sent|refunded|cancelled|removed|updated) |
+    (?:is|are|it's|all|has been|have been|you're) (?:now |all )?(?:changed|confirmed|reserved|ordered|fixed|set) |
+    (?:is|are|it's) (?:now )?unlocked | booked | confirmed
+    """
+)
+
+
+def is_resolved(dialogue: Sequence[Message]) -> bool:
+    """Whether the user's need was met by the end of a dialogue.
+
+    The last turn that says so counts. An honest "no" that is accepted answers a question, but meets no request. If the
+    assistant has the last word, it settles the matter by confirming an answer or by reporting what was done.
+    """
+    before: LastTurn = ""
+    found: Verdict = ""
+    asked = next((words_of(m) for m in dialogue if m["role"] == "user"), "")
+    only_asks = asked.rstrip().endswith("?") and not REQUESTS.within(asked)
+    for message in dialogue:
+        text = words_of(message)
+        if message["role"] == "assistant":
+            before = last_turn(text)
+        elif message["role"] == "user":
+            answered = "done" if before == "refused" and only_asks else before
+            found = verdict(text, answered) or found
+    last = dialogue[-1] if dialogue else {"role": "", "content": ""}
+    if last["role"] == "assistant" and before in ("done", "more?", "settled?"):
+        text = words_of(last)
+        found = "settled" if CONFIRMS.within(text) or COMPLETED.within(text) else found
+    return found == "settled"
+
+
+REQUESTS = Signal("(?:can|could|would|will) you | i (?:want|need|would like) | i'd like | please", denied=False)
+
+
+def _accepted(text: str, before: LastTurn) -> Verdict:
+    """What thanks and "okay" say: they close a matter if something was done or explained.
+
+    Not if it was refused, or promised for later; and who asks on has not finished.
+    """
+    if "?" in text or SUPPOSED.within(text):
+        return "open" if "?" in text and before in ("done", "promised", "refused", "settled?") else ""
+    if not (THANKS.within(text) or ACCEPTS.within(text)):
+        return ""
+    if before in ("promised", "refused"):
+        return "open"
+    return "settled" if before in ("settled?", "more?", "done") else ""
 
 
 def _answered(text: str, before: LastTurn) -> Verdict:

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from groupwise.agents.strategies.intents import intent_after
 from groupwise.agents.strategies.reading import SARCASM, contrasted, is_supposed
 from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
@@ -78,13 +79,16 @@ class Sales:
     needs: tuple[str, ...] = ()
     objections: tuple[str, ...] = ()
     budget: str = ""
+    wish: str = ""
 
     def advance(self, message: Message) -> Self:
         text = words_of(message)
         if message["role"] == "assistant":
             offered = self.stage == "needs" and self.needs and OFFER.within(text)
             return replace(self, stage="proposal") if offered else self
-        return self._heard(text) if message["role"] == "user" else self
+        if message["role"] != "user":
+            return self
+        return replace(self, wish=intent_after("sales", text, self.wish))._heard(text)
 
     def _heard(self, text: str) -> Self:
         intent = _intent(text)

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from groupwise.agents.strategies.intents import intent_after
 from groupwise.agents.strategies.reading import LastTurn, last_turn, verdict
 from groupwise.agents.strategies.registry import Signal, clipped, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
@@ -62,11 +63,13 @@ class TechnicalSupport:
     failed: int = 0
     asked_details: bool = False
     last_turn: LastTurn = ""
+    intent: str = ""
 
     def advance(self, message: Message) -> Self:
         text = words_of(message)
         if message["role"] == "user":
-            return self._heard(text)._planned()
+            wish = intent_after("technical_support", text, self.intent)
+            return replace(self, intent=wish)._heard(text)._planned()
         return self._said(text)._planned() if message["role"] == "assistant" else self
 
     def _heard(self, text: str) -> Self:
