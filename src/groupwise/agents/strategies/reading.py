@@ -271,8 +271,8 @@ COMPLETED = Signal(
     r"""
     done | (?:i've|i have|we've|we have) (?:now |just |already )?(?:\w+ed|sent|made|put|set|taken|given|booked) |
     (?:is|are|it's|all|has been|have been|you're) (?:now |all )?(?:booked|sent|refunded|cancelled|removed|updated) |
-    (?:is|are|it's|all|has been|have been|you're) (?:now |all )?(?:changed|confirmed|reserved|ordered|fixed|set) |
-    (?:is|are|it's) (?:now )?unlocked | booked | confirmed
+    (?:is|are|it's|has been|have been|you're) (?:now |all )?(?:changed|confirmed|reserved|ordered|fixed|unlocked|set) |
+    booked | confirmed
     """
 )
 
