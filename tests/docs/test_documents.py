@@ -158,10 +158,10 @@ def test_the_page_on_memory_says_what_its_python_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (block,) = blocks(ROOT / "docs" / "memory.md", "python")
-    exec(compile(block, "memory.md", "exec"), {"__name__": "memory"})  # noqa: S102
-    said = [line.split("  # ")[1] for line in block.splitlines() if line.lstrip().startswith("print(")]
-    assert capsys.readouterr().out.splitlines() == said
+    for block in blocks(ROOT / "docs" / "memory.md", "python"):
+        exec(compile(block, "memory.md", "exec"), {"__name__": "memory"})  # noqa: S102
+        said = [line.split("  # ")[1] for line in block.splitlines() if line.lstrip().startswith("print(")]
+        assert capsys.readouterr().out.splitlines() == said
 
 
 def test_the_python_of_the_page_on_rewards_runs_from_top_to_bottom() -> None:
