@@ -944,6 +944,7 @@ def test_the_tool_for_looking_up_is_offered_once_something_was_left_out(talker: 
         async with talker() as agent:
             name = (await agent.start_conversation("ann")).conversation_id
             await agent.generate_multiturn_response(name, "The ferry to Rum leaves at 7:40.")
+            await agent.generate_multiturn_response(name, "When does the ferry leave?")
             for turn in range(6):
                 text = f"Message {turn}: " + "words and more " * 24
                 response = await agent.generate_multiturn_response(name, text)
@@ -953,7 +954,7 @@ def test_the_tool_for_looking_up_is_offered_once_something_was_left_out(talker: 
             (result,) = await agent.tools(response.context, agent.recall_mark).run(
                 [ToolCall("c1", "recall", {"query": "When does the ferry leave?"})]
             )
-            assert result.content == "user: The ferry to Rum leaves at 7:40."
+            assert result.content.splitlines()[0] == "user: The ferry to Rum leaves at 7:40."
             assert agent.tools(response.context, agent.frame_mark) is None
 
     run(talk())

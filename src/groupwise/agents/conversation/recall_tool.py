@@ -14,6 +14,7 @@ from groupwise.types import Message
 
 FLOOR = 0.25  # share of the question that a line must cover
 LINES = 5
+QUESTION = 0.5  # what an earlier question counts: it has the words, but not the answer
 NOTHING = "Nothing was said about that."
 
 
@@ -39,7 +40,10 @@ def recall_tool(messages: Sequence[Message] = (), known: Callable[[str], Sequenc
 
 def look_up(messages: Sequence[Message], query: str, count: int = LINES) -> list[str]:
     """The lines of a conversation that cover most of a question, best first; what was corrected is left out."""
-    lines = conversation_lines([message for message in messages if "name" not in message or message["role"] == "tool"])
+    said = [message for message in messages if "name" not in message or message["role"] == "tool"]
+    # The newest question is the one that is being looked up.
+    newest = max((n for n, message in enumerate(said) if message["role"] == "user"), default=len(said))
+    lines = conversation_lines(said[:newest])
     found = [frozenset(terms(line.words)) for line in lines]
     frequency = Counter(term for some in found for term in some)
     asked = terms(query)
@@ -47,7 +51,10 @@ def look_up(messages: Sequence[Message], query: str, count: int = LINES) -> list
     def rarity(term: str) -> float:
         return math.log(1 + len(lines) / (1 + frequency[term]))
 
-    scored = [(coverage(asked, some, rarity), line) for some, line in zip(found, lines, strict=True)]
+    scored = [
+        (coverage(asked, some, rarity) * (QUESTION if line.words.endswith("?") else 1.0), line)
+        for some, line in zip(found, lines, strict=True)
+    ]
     near = [(score, line) for score, line in scored if score >= FLOOR]
     return [line.text for _, line in sorted(near, key=_best_first)[:count]]
 
