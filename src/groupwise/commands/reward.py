@@ -13,7 +13,7 @@ from groupwise.config import load_config
 from groupwise.errors import ConfigError
 from groupwise.reporting.command_options import Common, Overrides, answer
 from groupwise.rewards.registry import find_reward, make_reward
-from groupwise.rewards.trial import Trial, on_trial, read_examples, shipped_examples
+from groupwise.rewards.trial import BETTER, Trial, on_trial, read_examples, shipped_examples
 from groupwise.types import Reward
 
 SETTINGS = (".toml", ".yaml", ".yml", ".json", ".xml")
@@ -82,9 +82,12 @@ def _print(console: Console, name: str, found: Trial) -> None:
     else:
         console.print(table)
     if found.fooled:
-        console.print(
-            f"A policy can gain {found.gain:.3f} over good answers. Add a check that can be right or wrong, a "
-            "reference answer or a judge, or combine with geometric_mean."
+        told = (
+            f"A policy can gain {found.gain:.3f} over good answers."
+            if found.gain > BETTER
+            else "Good answers score higher on average, but these tricks win on more than a tenth of the questions."
         )
+        advice = "Add a check that can be right or wrong, a reference answer or a judge."
+        console.print(f"{told} {advice}")
     else:
         console.print("No trick beats good answers.")
