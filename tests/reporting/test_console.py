@@ -159,11 +159,17 @@ def test_the_gap_between_sampler_and_learner_is_shown_where_there_is_a_sampler(g
 
 CHILD = """
 import sys
+import time
 from pathlib import Path
 from groupwise.reporting.console import watch
 from groupwise.training.events import read_events
 folder = Path(sys.argv[1])
-seen = sum(1 for _ in watch(read_events(folder / "events.jsonl")))
+def events():
+    for number, event in enumerate(read_events(folder / "events.jsonl")):
+        while number == 1000 and "--wait" in sys.argv and not (folder / "closed").exists():
+            time.sleep(0.01)
+        yield event
+seen = sum(1 for _ in watch(events()))
 (folder / "seen").write_text(str(seen))
 print("what a command says at the end")
 """
@@ -177,11 +183,13 @@ def child(tmp_path: Path, run_events: RunEvents) -> list[str]:
 
 
 def test_a_reader_that_goes_away_does_not_stop_the_run(tmp_path: Path, child: list[str]) -> None:
-    process = subprocess.Popen(child, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*child, "--wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()
     process.stdout.close()
+    # Half of the run is still to come, however quick the program was.
+    (tmp_path / "closed").touch()
     assert process.stderr.read() == b""
     assert process.wait(30) == 0
     assert (tmp_path / "seen").read_text() == "2004"
