@@ -36,6 +36,7 @@ from groupwise.config.training_config import TrainingConfig, check_settings
 __all__ = [
     "AdvantageSettings", "Finding", "GroupingSettings", "LanguageSettings", "LossSettings", "MemorySettings",
     "OptimSettings", "PolicySettings", "RanksSettings", "RewardSettings", "RolloutSettings", "RunSettings",
-    "SamplingSettings", "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile", "TrainingSettings",
+    "SamplingSettings", "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile",
+    "TrainingSettings",
     "apply_overrides", "check_config", "check_settings", "load_config", "setting",
 ]  # fmt: skip

@@ -228,6 +228,8 @@ def _connect(ranks: Ranks, cfg: TrainingConfig) -> None:
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
         store, *_ = next(dist.rendezvous("env://", timeout=datetime.timedelta(seconds=cfg.ranks.join_timeout)))
+        # torchrun keeps one store for all restarts: without a prefix, ranks would find addresses of those that died.
+        store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
         dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.size, timeout=timeout)
         if kind != "cpu":
             _groups.append(dist.new_group(backend="gloo", timeout=timeout))

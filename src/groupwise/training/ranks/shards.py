@@ -99,7 +99,8 @@ class Whole(nn.Module):
 
     def forward(self, inputs: Tensors) -> tuple[Tensor | None, ...]:
         seen = self._policy[0].evaluate(inputs)
-        return seen.logp, seen.entropy, seen.value
+        # Copies: hooks on a view are lost when something writes to what it is a view of.
+        return seen.logp.clone(), seen.entropy.clone(), None if seen.value is None else seen.value.clone()
 
 
 def networks_of(policy: Any) -> list[nn.Module]:
@@ -125,8 +126,9 @@ def _layers(networks: Sequence[nn.Module]) -> list[nn.Module]:
 
 def _shard(module: nn.Module, mesh: DeviceMesh) -> None:
     sharded: FSDPModule = fully_shard(module, mesh=mesh)  # type: ignore[assignment]
-    # Summed, not averaged; see the head of this file.
+    # Summed, not averaged, and with the one kind of reduction that every backend has.
     sharded.set_gradient_divide_factor(1.0)
+    sharded.set_force_sum_reduction_for_comms(True)
 
 
 def _twin(policy: Any) -> Any:
