@@ -11,10 +11,10 @@ from groupwise.training.ranks.launcher import launch
 
 
 def train_on_ranks(
-    path: Path, cfg: TrainingConfig, ranks: int, *, json: bool, quiet: bool, by_hand: bool = False
+    path: Path, cfg: TrainingConfig, ranks: int, restarts: int, *, json: bool, quiet: bool, by_hand: bool = False
 ) -> int:
     """Train the run at `path` with so many ranks on this machine, all started again from its checkpoint if one dies."""
-    answers = launch(follow_on_rank, path, cfg, json, quiet, by_hand, ranks=ranks, run=path)
+    answers = launch(follow_on_rank, path, cfg, json, quiet, by_hand, ranks=ranks, run=path, restarts=restarts)
     errors = [answer for answer in answers if isinstance(answer, GroupwiseError)]
     # That a connection is gone is what the others notice; the reason is better.
     for error in sorted(errors, key=lambda error: isinstance(error, RankError)):

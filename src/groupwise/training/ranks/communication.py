@@ -212,7 +212,7 @@ def joined(cfg: TrainingConfig) -> Iterator[Ranks]:
     ranks = Ranks(*(int(os.environ.get(name, 0)) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
     _connect(ranks, cfg)
     try:
-        ranks.gather(lambda: check_device(ranks, cfg))
+        ranks.gather(lambda: take_device(ranks, cfg))
         check_settings(ranks, cfg)
         yield ranks
     finally:
@@ -261,8 +261,8 @@ def _agent_store() -> Any:
     return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 
 
-def check_device(ranks: Ranks, cfg: TrainingConfig) -> None:
-    """Refuse a rank for which this machine has no device."""
+def take_device(ranks: Ranks, cfg: TrainingConfig) -> None:
+    """Take the device with this rank's number on its machine; refuse a rank for which there is none."""
     device = torch.device(cfg.policy.device)
     if device.index is not None:
         hint = f"Write policy.device = {device.type!r}; each rank takes the one with its own number on its machine."
@@ -277,6 +277,8 @@ def check_device(ranks: Ranks, cfg: TrainingConfig) -> None:
             hint=f"Start at most one rank for each: torchrun --nproc-per-node {max(1, count)}.",
             field="policy.device",
         )
+    if device.type != "cpu":
+        getattr(torch, device.type).set_device(ranks.local_rank)
 
 
 def local_settings(ranks: Ranks, cfg: TrainingConfig) -> TrainingConfig:
@@ -284,7 +286,6 @@ def local_settings(ranks: Ranks, cfg: TrainingConfig) -> TrainingConfig:
     kind = torch.device(cfg.policy.device).type
     if ranks.alone or kind == "cpu":
         return cfg
-    getattr(torch, kind).set_device(ranks.local_rank)
     return cfg.replace(device=f"{kind}:{ranks.local_rank}")
 
 

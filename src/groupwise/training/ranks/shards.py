@@ -62,14 +62,18 @@ class ShardedPolicy:
         self.whole = Whole(self.twin, networks)
         for layer in _layers(networks):
             _shard(layer, mesh)
-        _shard(self.whole, mesh)
+        self.root = _shard(self.whole, mesh)
 
     @property
     def version(self) -> int:
         return self.original.version
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
-        return Evaluation(*self.whole(inputs))
+        seen = Evaluation(*self.whole(inputs))
+        # The outermost weights stay collected for the backward pass. Without one they would outlive the next step.
+        if not torch.is_grad_enabled():
+            self.root.reshard()
+        return seen
 
     def actor_parameters(self) -> Sequence[nn.Parameter]:
         return self.twin.actor_parameters()
@@ -107,13 +111,13 @@ def networks_of(policy: Any) -> list[nn.Module]:
     """The modules that hold a policy's weights."""
     if isinstance(policy, nn.Module):
         return [policy]
-    networks = [policy.model, policy.value_head] if hasattr(policy, "value_head") else []
-    if not networks:
+    if not hasattr(policy, "networks"):
         raise ConfigError(
             f"ranks.sharding = 'fsdp' cannot shard a {type(policy).__name__}, which is not a torch module",
-            hint="Use ranks.sharding = 'ddp'.", field="ranks.sharding",
-        )  # fmt: skip
-    return [network for network in networks if network is not None]
+            hint="Use ranks.sharding = 'ddp'.",
+            field="ranks.sharding",
+        )
+    return list(policy.networks)
 
 
 def _layers(networks: Sequence[nn.Module]) -> list[nn.Module]:
@@ -124,11 +128,12 @@ def _layers(networks: Sequence[nn.Module]) -> list[nn.Module]:
     return [module for network in networks for module in network.modules() if type(module).__name__ in kinds]
 
 
-def _shard(module: nn.Module, mesh: DeviceMesh) -> None:
+def _shard(module: nn.Module, mesh: DeviceMesh) -> FSDPModule:
     sharded: FSDPModule = fully_shard(module, mesh=mesh)  # type: ignore[assignment]
     # Summed, not averaged, and with the one kind of reduction that every backend has.
     sharded.set_gradient_divide_factor(1.0)
     sharded.set_force_sum_reduction_for_comms(True)
+    return sharded
 
 
 def _twin(policy: Any) -> Any:
@@ -137,8 +142,4 @@ def _twin(policy: Any) -> Any:
     for network in networks_of(policy):
         for p in network.parameters():
             known[id(p)] = nn.Parameter(p.detach().to("cpu", copy=True), requires_grad=p.requires_grad)
-    # The reference is asked through the original, and rewritten layers read weights without calling their modules.
-    for name in ("reference", "_cpu_layers"):
-        if getattr(policy, name, None) is not None:
-            known[id(getattr(policy, name))] = None
-    return copy.deepcopy(policy, known)
+    return policy.twin(known) if hasattr(policy, "twin") else copy.deepcopy(policy, known)
