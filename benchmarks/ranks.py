@@ -15,7 +15,9 @@ kills      `groupwise train --ranks 2`, a random rank killed at ten random steps
            the largest difference of a weight and of a metric from the undisturbed run (`kill_gap`, `kill_metrics_gap`)
 
 Batches are made once, from seeds, and are the same on every rank: rows of 4 groups with advantages inside them, tokens
-with log-probabilities a little off the first policy's. Adam runs with its usual epsilon.
+with log-probabilities a little off the first policy's. Adam runs with its usual epsilon. Both language models recompute
+activations, so that a row is read in one way in any micro-batch: a prompt that several rows share is otherwise read by
+layers of our own, which keep the float64 that Transformers' norms round to float32 (7e-7, in one process too).
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ CASES: dict[str, dict[str, Any]] = {
     "critic": {
         "product": "agent", "environment": "orders", "estimator": "gae", "per_device_train_batch_size": 3,
         "gradient_accumulation_steps": 2, "num_epochs": 2, "top_entropy_quantile": 0.5, "kl_stop": 0.5,
-        "critic_learning_rate": 1e-3, "max_grad_norm": 0.2,
+        "critic_learning_rate": 1e-3, "max_grad_norm": 0.2, "gradient_checkpointing": True,
     },
     "control": {"product": "control", "estimator": "gae", "per_device_train_batch_size": 7, "num_epochs": 2},
     "few rows": {"product": "control", "per_device_train_batch_size": 1, "gradient_accumulation_steps": 3},
