@@ -32,6 +32,7 @@ from groupwise.rewards.rules.components import known
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.batch_source import NumberedTasks
 from groupwise.training.checkpoint import checkpoint_folders
+from groupwise.training.ranks.communication import Ranks
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import Batch, Failure, Policy, Reward, Sample, Score, ScoredGroup, Task, Trajectory
@@ -127,6 +128,10 @@ class AgentSource(LanguageSource):
     """A language source that keeps the run's memory, if there is one, and closes its rollout's event loop."""
 
     rollout: Conversations
+
+    def join(self, ranks: Ranks) -> bool:
+        # A memory is one file, which one process writes.
+        return self.rollout.memory is None and super().join(ranks)
 
     def compare(self, drawn: StepGroups) -> Batch:
         if self.rollout.memory is not None:

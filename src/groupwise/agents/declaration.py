@@ -94,6 +94,7 @@ WARM_START = declared(
     name="warm-start",
     summary="a language model imitates correct answers before it learns by GRPO",
     implementation="groupwise.agents.warm_start",
+    grouped=False,
     metrics=(*EVALUATION, *SAMPLED, TURNS, SUPERVISED),
     nameable=BOTH,
 )

@@ -138,6 +138,8 @@ def training_problems(problems: Problems, seed: int) -> NumberedTasks:
 class Completions:
     """Samples a group of answers to every problem, all in one continuous batch."""
 
+    independent = True
+
     def __init__(
         self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int,
         options: Mapping[str, Any] | None = None,

@@ -1,6 +1,7 @@
 """Names and signatures of the documents Groupwise grew from: thin faces over the products, for code written to them.
 
     trainer                `GRPOTrainer`, `MultiTurnGRPOTrainer` and `train` for agents
+    distributed            the same on many ranks: `DistributedGRPOTrainer` and `launch_distributed_training`
     trl_bridge             the same training handed to TRL's trainer
     language               `TrajectoryDataset`, with its prompt template, and `ValueFunction`
     control                `GRPO(...).update(rollouts)` for Gymnasium
@@ -25,6 +26,7 @@ _NAMES = {
     "groupwise.rewards.learned.trainer": "NeuralRewardTrainer",
     "groupwise.agents.environments.task": "TaskEnvironment",
     "groupwise.compat.trainer": "GRPOTrainer MultiTurnGRPOTrainer train",
+    "groupwise.compat.distributed": "DistributedConfig DistributedGRPOTrainer launch_distributed_training",
     "groupwise.compat.trl_bridge": "train_with_trl_grpo",
     "groupwise.rewards.rules.components": "LengthRewardComponent KeywordRewardComponent",
     "groupwise.rewards.presets": (

@@ -33,6 +33,7 @@ from groupwise.rewards.signatures import as_reward
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Position
+from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.run import Run
 from groupwise.training.session import Parts, execute
 from groupwise.training.step_groups import StepGroups
@@ -107,15 +108,15 @@ class GRPOTrainer:
             raise
         return self.agent
 
-    def run(self, stop: StopFlag | None = None) -> None:
+    def run(self, stop: StopFlag | None = None, ranks: Ranks = ALONE) -> None:
         """Train from synchronous code, with an initialised agent; raise `stop` to end after the current step."""
         # Steps taken by hand are saved, so that the run resumes after them.
         if self._parts is not None and (self._run is not None or self._position.step):
             self._save()
         self.close()
-        self.path = self._folder()
-        for event in execute(self.path, self._build, self.cfg, stop):
-            if self.on_event is not None:
+        self.path = ranks.on_first(self._folder)
+        for event in execute(self.path, self._build, self.cfg, stop, ranks=ranks):
+            if self.on_event is not None and ranks.first:
                 self.on_event(event)
         self._parts = None
 

@@ -21,6 +21,7 @@ from groupwise.config.sections import (
     MemorySettings,
     OptimSettings,
     PolicySettings,
+    RanksSettings,
     RewardSettings,
     RolloutSettings,
     RunSettings,
@@ -34,7 +35,8 @@ from groupwise.config.training_config import TrainingConfig, check_settings
 
 __all__ = [
     "AdvantageSettings", "Finding", "GroupingSettings", "LanguageSettings", "LossSettings", "MemorySettings",
-    "OptimSettings", "PolicySettings", "RewardSettings", "RolloutSettings", "RunSettings", "SamplingSettings",
-    "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile", "TrainingSettings",
+    "OptimSettings", "PolicySettings", "RanksSettings", "RewardSettings", "RolloutSettings", "RunSettings",
+    "SamplingSettings", "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile",
+    "TrainingSettings",
     "apply_overrides", "check_config", "check_settings", "load_config", "setting",
 ]  # fmt: skip

@@ -111,6 +111,10 @@ class SettingNames(TypedDict, total=False):
     kl_stop: float | None
     bf16: bool
     fp16: bool
+    # ranks
+    sharding: Literal["ddp", "fsdp"]
+    join_timeout: float
+    ranks_timeout: float
     # grouping
     group_strategy: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"]
     scale_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None

@@ -26,6 +26,16 @@ def one_precision(bf16: bool, fp16: bool) -> Finding | None:
     )
 
 
+def shards_need_no_scaler(sharding: str, fp16: bool) -> Finding | None:
+    """`sharding = "fsdp"` excludes `fp16`."""
+    # Each rank sees its own shards of the gradients, so one could skip a step that the others take.
+    if sharding != "fsdp" or not fp16:
+        return None
+    return Finding(
+        "optim.fp16", "optim.fp16 = true does not work with ranks.sharding = 'fsdp'", "set optim.bf16 = true instead"
+    )
+
+
 def kl_needs_a_reference(beta: float, use_reference_model: bool) -> Finding | None:
     """`beta` above 0 needs `use_reference_model`."""
     # The KL term compares with the reference policy, which is kept only on request: it is a second copy of the weights.
@@ -252,6 +262,7 @@ def template_options_are_free(chat_template_kwargs: Mapping[str, Any]) -> Findin
 Rule = Callable[..., Finding | None]
 RULES: tuple[Rule, ...] = (
     one_precision,
+    shards_need_no_scaler,
     kl_needs_a_reference,
     kl_target_needs_a_start,
     dr_grpo_needs_a_length,

@@ -282,6 +282,19 @@ class OptimSettings(Section):
     fp16: bool = setting(False, "train in float16 with a gradient scaler")
 
 
+class RanksSettings(Section):
+    """Training by several processes, one per GPU; torchrun or --ranks says how many. See docs/cluster.md."""
+
+    sharding: Literal["ddp", "fsdp"] = setting(
+        "ddp", "every rank has all weights, or fsdp: a part of weights, gradients and optimiser"
+    )
+    join_timeout: float = setting(300.0, "seconds a rank waits for the others to be started", gt=0)
+    # A rank waits while rank 0 evaluates.
+    timeout: float = setting(
+        3600.0, "seconds a rank waits for another in the middle of a run", gt=0, flat="ranks_timeout"
+    )
+
+
 class GroupingSettings(Section):
     """Which attempts are compared, scaled and weighed together. See docs/grouping.md."""
 
@@ -351,6 +364,7 @@ SECTIONS: Mapping[str, type[Section]] = {
         AdvantageSettings,
         LossSettings,
         OptimSettings,
+        RanksSettings,
         GroupingSettings,
         MemorySettings,
         ScoringSettings,

@@ -25,10 +25,11 @@ from groupwise.errors import ConfigError
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import action_space_of
-from groupwise.rollout.episodes import collect_groups, evaluate_greedy
+from groupwise.rollout.episodes import as_groups, collect_episodes, evaluate_greedy
 from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTasks, TaskStream
 from groupwise.training.estimators import Attempts
 from groupwise.training.loop import Evaluate
+from groupwise.training.ranks.communication import ALONE
 from groupwise.training.session import Parts
 from groupwise.types import Array, Box, Group, Policy, Reward, Source, Task, Tensors, Trajectory, VectorEnvironment
 
@@ -195,19 +196,34 @@ class Episodes:
         # Actions are sampled from one generator, whose state is saved with the run.
         self.rng = np.random.default_rng([seed, 1])
         self.rounds = 0
+        self.ranks = ALONE
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
         self.normaliser.freeze()
-        groups = collect_groups(
-            self.environment, self.policy, tasks, self.group_size, self.rng,
-            version=self.policy.version, prefix=str(self.rounds),
-        )  # fmt: skip
+        groups = self._play(tasks)
         if self.policy.normalise:
             self.normaliser.see(groups)
         if self.watch is not None:
             self.watch(groups)
         return groups
+
+    def _play(self, tasks: Sequence[Task]) -> list[Group]:
+        """All groups; each rank plays some of them, with the numbers that they would have drawn in one process."""
+        ranks, prefix = self.ranks, str(self.rounds)
+        bounds = [len(tasks) * rank // ranks.size * self.group_size for rank in range(ranks.size + 1)]
+        played = ranks.gather(
+            lambda: collect_episodes(
+                self.environment, self.policy, tasks, self.group_size, self.rng, version=self.policy.version,
+                prefix=prefix, copies=slice(*bounds[ranks.rank : ranks.rank + 2]),
+            )
+        )  # fmt: skip
+        # Whoever plays shorter episodes draws on until all generators stand where the longest one left its own.
+        size = (len(tasks) * self.group_size, *action_space_of(self.environment).shape)
+        for _ in range(max(drawn for _, drawn in played) - played[ranks.rank][1]):
+            self.rng.random(size)
+        episodes = [episode for share, _ in played for episode in share]
+        return as_groups(episodes, tasks, self.group_size, prefix)
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state, "rounds": self.rounds, "normaliser": self.normaliser.state_dict()}

@@ -1,4 +1,8 @@
-"""The usual source of batches: tasks → groups of attempts → scores → advantages → tensors, in one process."""
+"""The usual source of batches: tasks → groups of attempts → scores → advantages → tensors.
+
+On many ranks each makes and scores whole groups, its share of those a step draws. Then all have all of them, and go on
+as one process would.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,7 @@ from groupwise.training.estimators import (
 )
 from groupwise.training.group_assignment import GroupAssignment
 from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least_single, autocast, row_ends
+from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.replay import ReplayBuffer, Replayed
 from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
 from groupwise.types import Batch, Failed, Group, Hint, Policy, Reward, Score, ScoredGroup, Task, Tensors
@@ -65,7 +70,12 @@ class NumberedTasks:
 
 
 class Rollout(Protocol):
-    """Makes a group of attempts at each task with the policy's current weights."""
+    """Makes a group of attempts at each task with the policy's current weights.
+
+    A rollout whose groups depend on nothing but weights, seed and task may say so with `independent = True`: ranks then
+    make them apart. One with an attribute `ranks` shares its work with the other ranks itself. Any other works on rank
+    0, for all.
+    """
 
     def collect(self, tasks: Sequence[Task]) -> Sequence[Group]: ...
     def state_dict(self) -> dict[str, Any]: ...
@@ -120,6 +130,20 @@ class GroupSource:
         self.groups = GroupAssignment(cfg)
         self.parts = PartStatistics()
         self.silent_steps = 0
+        self.ranks = ALONE
+
+    def join(self, ranks: Ranks) -> bool:
+        """Share the work with other ranks, if that is possible."""
+        apart = getattr(self.rollout, "independent", False)
+        if not (apart or hasattr(self.rollout, "ranks")):
+            return False
+        self.ranks = ranks
+        if not apart:
+            setattr(self.rollout, "ranks", ranks)  # noqa: B010
+        if self.critic is not None:
+            values = self.critic.values
+            self.critic = ScaledCritic(lambda members: ranks.dealt(members, values), self.critic.scales)
+        return True
 
     def next(self) -> Batch:
         clock = _Clock()
@@ -170,9 +194,21 @@ class GroupSource:
         return self.scorer.take_hints()
 
     def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
-        groups = self.rollout.collect(self.tasks.take(count))
-        clock.lap("rollout")
-        scored = self.scorer.score(self.reward, groups)
+        tasks, ranks = self.tasks.take(count), self.ranks
+
+        def score(groups: Sequence[Group]) -> Sequence[ScoredGroup]:
+            clock.lap("rollout")
+            return self.scorer.score(self.reward, groups)
+
+        if ranks.alone or not getattr(self.rollout, "independent", False):
+            groups = self.rollout.collect(tasks)
+            scored = ranks.on_first(lambda: score(groups))
+        elif _keeps_state(self.reward):
+            groups = ranks.dealt(tasks, self.rollout.collect)
+            scored = ranks.on_first(lambda: score(groups))
+        else:
+            scored = ranks.dealt(tasks, lambda share: score(self.rollout.collect(share)))
+            self.scorer.note(scored)
         clock.lap("score")
         return scored
 
@@ -261,8 +297,10 @@ class GroupSource:
             return batch
         # Sorted by length, so that micro-batches waste little on padding; then put back in order.
         order = row_ends(batch.mask).argsort(stable=True)
-        logp = torch.cat(self.micro_batches.over(batch.select(order), self._reference_logp))
-        return replace(batch, reference_logp=logp[order.argsort()])
+        own = self.ranks.rows(order)
+        parts = self.micro_batches.over(batch.select(own), self._reference_logp)
+        logp = torch.cat(parts or [self._reference_logp(batch.select(order[:1]))])
+        return replace(batch, reference_logp=self.ranks.fill(own, tuple(batch.mask.shape), logp))
 
     def _reference_logp(self, part: Batch) -> Tensor:
         assert self.reference is not None
@@ -300,6 +338,11 @@ class GroupSource:
         if "micro_batches" in state:
             self.micro_batches.load_state_dict(state["micro_batches"])
         self.silent_steps = state["silent_steps"]
+
+
+def _keeps_state(reward: Reward) -> bool:
+    """Whether a reward remembers what it scored, or reports on it: then one rank scores everything."""
+    return any(hasattr(reward, name) for name in ("state_dict", "metrics", "hints"))
 
 
 def _offered(reward: Reward, method: str, otherwise: Any) -> Any:

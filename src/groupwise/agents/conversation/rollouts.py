@@ -99,6 +99,8 @@ class TurnTooSlow(ContractError):
 class Conversations:
     """Runs a group of conversations for every task, with the engine in its own thread."""
 
+    independent = True
+
     def __init__(
         self, engine: Engine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
         group_size: int, seed: int, limits: ConversationLimits = USUAL, loop: EventLoop | None = None,

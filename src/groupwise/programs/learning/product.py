@@ -38,6 +38,7 @@ from groupwise.programs.search.program_search import Prior, Uniform, judged, pro
 from groupwise.programs.search.search_settings import Judged
 from groupwise.programs.search.tree import SearchTree
 from groupwise.training.batch_source import GroupSource
+from groupwise.training.ranks.communication import Ranks
 from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import StepGroups
@@ -70,6 +71,10 @@ class CodeSource(GroupSource):
             collate=rows_of_tokens,
             reference=policy.reference_logp if cfg.policy.use_reference_model else None,
         )
+
+    def join(self, ranks: Ranks) -> bool:
+        # What searches have found is kept and drawn from in one process.
+        return False
 
     def next(self) -> Batch:
         self.step += 1

@@ -36,6 +36,8 @@ ASK = (
 class Programs:
     """Samples a group of programs for every problem, all in one continuous batch."""
 
+    independent = True
+
     def __init__(self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
         self.engine, self.tokenizer, self.params = engine, tokenizer, params
         self.group_size, self.seed = group_size, seed
