@@ -10,32 +10,39 @@ from groupwise.agents.strategies.registry import Signal
 # In each domain, particular wishes before general ones: of several in a clause, the first counts.
 CUSTOMER_SERVICE = {
     "cancel": r"""
-        cancel\w* | unsubscribe | terminate | (?:end|stop|quit|leave) (?:my|the|our)
-        (?:plan|subscription|contract|membership)
+        cancel\w* | unsubscribe | terminate | (?:end|stop|quit|leave|close) (?:my|the|our) (?:\w+
+        )?(?:plan|subscription|contract|membership|newsletter)
     """,
-    "repair": r"repair\w* | fix(?:ed|ing)? | mend(?:ed)? | get it working | patched",
+    "repair": r"""
+        repair\w* | fix(?:ed|ing)? | mend(?:ed)? | get it working | patched | workshop | technician | serviced |
+        leaks? | leaking | came off | fell off
+    """,
     "exchange": r"""
-        exchange\w* | swap\w* | replace\w* | (?:another|different|smaller|larger|bigger|right|other)
-        (?:one|size|colou?r|pair|model|item)
+        exchange\w* | swap\w* | replace\w* | (?:another|different|smaller|larger|bigger|right|other|correct) (?:ones?|size|colou?r|pair|model|item) |
+        one instead | i ordered
     """,
-    "refund": r"refund\w* | money back | (?:my|the) money | reimburse\w* | pay me back",
+    "refund": r"""
+        refund\w* | (?:money|deposit|payment|fare|fee|euros?|dollars?|pounds?) back | (?:my|the)
+        (?:money|deposit) | reimburse\w* | pay (?:me|us) back | owe (?:me|us) | (?:sent|posted|shipped|returned)
+        (?:\w+ )?back
+    """,
     "billing": r"""
         charged | bill(?:ed|ing)? | invoice\w* | overcharged | double charge\w* | direct debit | fee | bank
-        statement | took \w+ (?:twice|from)
-    """,
-    "delivery": r"""
-        deliver\w* | parcel | package | track\w* | ship(?:ped|ping|ment)? | courier | arriv\w+ | where(?:'s| is) my
-        (?:order|stuff|box) | on its way
-    """,
-    "account": r"""
-        account | profile | (?:change|update|correct) (?:my|the|our)
-        (?:address|email|name|phone|number|details|password) | moved house
+        statement | took \w+ (?:twice|from) | payments? | statement | charge[ds]? (?:me|us|for)
     """,
     "complaint": r"""
-        complain\w* | rude | unacceptable | treated | appalling | disgust\w+ | attitude | hung up | laughed |
-        ignored | disrespect\w*
+        complain\w* | rude(?:ly)? | unacceptable | treated | appalling | disgust\w+ | attitude | hung up | laughed | ignored |
+        disrespect\w* | swore | sworn | shouted | yelled | threw | insult\w* | blamed | mocked | lied | his boss | her boss
     """,
-    "question": r"what | when | how | which | do you | is there | can i | are there | could you tell",
+    "delivery": r"""
+        deliver\w* | parcel | package | track\w* | ship(?:ped|ping|ment)? | courier | arriv\w+ | (?:where(?:'s| is| are)) (?:my|our|the) \w+ | on (?:its|their) way | get here | gets here | (?:isn't|not|aren't) here |
+        get to | pick-?up | haven't (?:got|had) my | due (?:to come|here)
+    """,
+    "account": r"""
+        account | profile | (?:change|update|correct) (?:my|the|our) (?:\w+ )?(?:address|email|name|phone|number|details|password) |
+        (?:we've|i've|i|we) moved | new (?:address|email|phone|number|name) | (?:surname|name) is | misspel\w+ | your records
+    """,
+    "question": r"[^?]*\?",
 }
 TECHNICAL_SUPPORT = {
     "data_loss": r"""
@@ -64,17 +71,17 @@ TECHNICAL_SUPPORT = {
         dead | screen | fan | cable | speaker | camera | port | hinge | printer | noise
     """,
     "how_to": r"""
-        how (?:do|can|to|would) | where (?:do|is|can) | turn (?:on|off|it off|that off) | disable | enable | switch
+        how (?:do|can|to|would) | where (?:do|is|can) | can i | is it possible | turn (?:on|off|it off|that off) | disable | enable | switch
         off | setting\w* | change the
     """,
 }
 SALES = {
     "not_interested": r"""
-        not interested | no,? thanks?(?: you)? | stop (?:calling|writing|emailing|contacting) | (?:take|remove)
+        not interested | no,? thanks?(?: you)? | stop (?:calling|writing|emailing|contacting|ringing|phoning|texting|messaging|sending|bothering) | (?:take|remove)
         (?:me|us) off | leave (?:me|us) alone | unsubscribe | don't (?:call|contact|write)
     """,
     "demo": r"""
-        demo\w* | presentation | show (?:me|us) (?:how|it|the|around) | walk (?:me|us) through | in action | free
+        demo\w* | presentation | show (?:me|us) (?:how|it|the|a?round|your) | walk (?:me|us) through | walk-?through | in action | free
         trial | try it out | test drive
     """,
     "comparison": r"""
@@ -82,19 +89,19 @@ SALES = {
         (?:other|cheaper|bigger|smaller|\w+ one) | pros and cons
     """,
     "availability": r"""
-        in stock | available | availability | (?:any|some) left | free (?:on|for|that|this) | slots? | do you
+        in stock | available | availability | (?:any|some) (?:\w+ )?(?:left|free) | free (?:on|for|at|in|that|this|next|tonight|tomorrow|from) | slots? | have you got | do you
         (?:have|still have|stock|carry) | sold out | vacan\w+
-    """,
-    "price": r"""
-        how much | prices? | costs? | quote | rates? | what would (?:it|that|i) | per
-        (?:month|seat|user|year|person) | discount
     """,
     "objection": r"""
         too (?:expensive|much|high|complicated|long|risky|dear) | expensive | not (?:so |really )?sure | afford |
         worried | concern\w* | hesita\w+ | risky | burned before | doubt\w* | locked in | already (?:have|use|using)
     """,
+    "price": r"""
+        how much | prices? | costs? | quote | rates? | what (?:would|does|do|will) (?:it|that|i|you|a|the|this) (?:\w+
+        ){0,4}?(?:cost|charge|come to|set|be|pay) | charge for | per (?:month|seat|user|year|person) | discount
+    """,
     "order": r"""
-        buy | order\w* | take (?:it|them|one|two|three|the) | book\w* | sign (?:me|us) up | purchase | add
+        buy | order\w* | (?:i'll|we'll) (?:have|take) | put (?:me|us) down | take (?:it|them|one|two|three|the) | book\w* | sign (?:me|us) up | purchase | add
         (?:it|one|another|two) | reserve | subscribe
     """,
 }
@@ -110,11 +117,11 @@ EDUCATIONAL = {
     """,
     "check_work": r"""
         check\w* | is (?:this|that|it|my \w+) (?:right|correct|ok|okay|any good) | did i (?:do|get) | mark
-        (?:it|this|my) | look over | my (?:answer|solution|essay|attempt|draft|translation) | correct (?:it|this|my) |
+        (?:it|this|my) | look over | my (?:answer|solution|attempt|draft|translation) | correct (?:it|this|my) |
         i got | spot (?:the|my|any)
     """,
     "study_plan": r"""
-        (?:study |revision |learning )?plan | schedule | timetable | organi[sz]e | (?:exam|test) (?:is )?(?:in|on) |
+        (?:study |revision |learning )?plan | schedule | timetable | organi[sz]e | (?:weeks?|days?|months?) (?:until|till|before|to go|left) | until (?:the|my) (?:exam|test) | (?:exam|test) (?:is )?(?:in|on) |
         revis\w+ | how long (?:do|will|should) | each (?:day|week) | where (?:do|should) i start
     """,
     "homework": r"""
@@ -143,7 +150,7 @@ GENERAL = ("question", "how_to", "order", "explain")  # wishes that every turn s
 
 def intent_after(domain: str, text: str, known: str) -> str:
     """What the user wants after this turn, given what they wanted before it."""
-    found = wanted(text, INTENTS[domain])
+    found = wanted(text, INTENTS[domain], GENERAL)
     if not known or not found:
         return found or known
     takes_over = known in GENERAL and found not in GENERAL

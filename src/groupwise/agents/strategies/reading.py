@@ -9,13 +9,15 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from groupwise.agents.strategies.polarity import polarity
 from groupwise.agents.strategies.registry import Signal, sentences, words_of
 from groupwise.types import Message
 
 Verdict = Literal["settled", "open", ""]
 # What the assistant's last turn was: a question whether it is settled, whether there is more, whether the problem is
-# still there; another question; something done or explained; something promised for later; or that nothing can be done.
-LastTurn = Literal["", "settled?", "more?", "still?", "question", "done", "promised", "refused"]
+# still there; another question; a step to take; something done or explained; something promised for later or handed on;
+# or that it cannot be done.
+LastTurn = Literal["", "settled?", "more?", "still?", "question", "step", "done", "promised", "refused"]
 
 CONTRAST = re.compile(
     r"[,;:]?\s+(?:but|however|although|though|except(?: that)?|yet|whereas|only that|and now|then again)\b[,:]?\s*"
@@ -72,16 +74,21 @@ FAILS = Signal(
     ){0,3}?(?:works?|worked|working|fixed|fix|solved?|resolved?|sorted|settled|help(?:ed|s|ful)?|arriv\w+|receiv\w+|refunded|responded?|responding|loads?|loading|opens?|opening|connect\w*|prints?|printing|turns?|starts?|starting|booting|respond\w*|changed?|came|come|gone|done|finished|answered?|satisf\w+|happy|ok|okay|all
     right|good enough|acceptable|clear|understand|here|better|login|log in|charge|charging|play|playing|yet) |
     unsolved | unresolved | unanswered | unfixed | broke(?:n)? again | (?:it's|is|are|came|come|comes|problem's)
-    back(?! (?:online|up|to normal|on|working|in)) | again and again | keeps? \w+ing | worse | useless | waste of |
-    pointless | gave? up | giv(?:e|ing) up | (?:i'll|i will|we'll|i'm) (?:take|taking|go|going) (?:my business |to
-    )?(?:elsewhere|a competitor|somewhere else) | elsewhere | cancel(?:led|ling)? my | unacceptable | ridiculous |
-    disappoint\w* | frustrat\w* | fed up | sick of | real person | manager | supervisor | lawyer | complain\w* |
-    complaint | not what i (?:asked|wanted|meant|need\w*) | doesn't answer | didn't answer | missing | lost | wrong
+    back(?! (?:online|up|to normal|on|working|in)) | again and again | keeps? \w+ing | worse | gave? up | giv(?:e|ing) up | (?:i'll|i will|we'll|i'm) (?:take|taking|go|going) (?:my business |to
+    )?(?:elsewhere|a competitor|somewhere else) | elsewhere | cancel(?:led|ling)? my | real person |
+    manager | supervisor | lawyer | not what i (?:asked|wanted|meant|need\w*) | doesn't answer | didn't answer | missing | lost | wrong
     (?:one|item|size|again|colou?r|amount) | another (?:problem|error|issue) | new (?:problem|error|issue) |
     crash(?:es|ed|ing)? | fail(?:s|ed|ing)? | error | freez\w+ | stuck | blank | wait(?:ing|ed) (?:for
     )?(?:days|weeks|hours|months|ages|so long) | nobody | no ?one | no (?:answer|reply|response|refund|help) |
     (?:there's|there is|i have|i've|i've got|i got|get) (?:no|nothing|only) | no
     (?:sound|picture|signal|power|internet|image|connection|reaction)
+    """,
+    denied=False,
+)
+GRUMBLES = Signal(
+    r"""
+    useless | waste of | wasted | pointless | unacceptable | ridiculous | disappoint\w* | frustrat\w* | fed up | sick of
+    | complain\w* | complaint | disgrace\w* | shame on
     """,
     denied=False,
 )
@@ -107,7 +114,7 @@ SETTLED = Signal(
     me|a treat|great|now)? | working (?:now|again|fine|perfectly|great|well|like) |
     (?:is|it's|are|all|got|been|now|was|finally) (?:\w+ )?(?:fixed|solved|resolved|sorted|settled|done|sorted
     out|taken care of|cleared up) | fixed (?:it|that|now|the)? | solved (?:it|that|the|my)? |
-    (?:problem|issue|mystery|case) (?:solved|closed) | sorted(?: it)?(?: out)? | (?:that|which|this|it|you) (?:really
+    (?:problem|issue|mystery|case) (?:solved|closed) | sorted(?: it)?(?: out)? | (?:that|which|this|it|you|that one|this one) (?:really
     |totally |just |has |have |actually )?(?:did it|did the trick|helped?(?: (?:me|a lot|so much))?|helps|solves?
     (?:it|my|the|that)?|solved (?:it|my|the)?|fixed (?:it|my|the)?|answers? (?:it|my|everything|that)|answered
     (?:it|my|everything)|was it|clears? (?:it|that|things) up|cleared (?:it|that|things) up) | back (?:online|up|to
@@ -133,7 +140,8 @@ SETTLED = Signal(
     (?:it|them|one|two|that|the \w+) | we'll take (?:it|them|one|two|that|the \w+) | sign (?:me|us) up | now i
     (?:can|know|understand) | (?:i )?(?:get|got) it now | clicked | so it's (?:just|basically|like) | makes sense |
     exactly what | that's what i (?:needed|wanted|meant) | took care of (?:it|that|everything) | (?:as )?good as new |
-    like new | smooth(?:ly)? | runs (?:fine|well|smoothly|perfectly|again)
+    like new | settles (?:it|that|the matter) | (?:taking|take) (?:that|it|this)(?: one)? | where do (?:i|we) (?:sign|pay) |
+    smooth(?:ly)? | runs (?:fine|well|smoothly|perfectly|again)
     """
 )
 THANKS = Signal(
@@ -146,7 +154,7 @@ NO_TROUBLE = Signal(
     "no (?:problem|problems|trouble|worries|rush|hurry) | don't worry | not bad | can't complain", denied=False
 )
 YES = re.compile(
-    r"^\W*(?:yes|yeah|yep|yup|it does|it is|it did|it has|indeed|absolutely|correct|right|"
+    r"^\W*(?:yes|yeah|yep|yup|(?:it|i|we|they|he|she|that) (?:does|is|did|has|do|am|are|have|can)|indeed|absolutely|correct|right|"
     r"sure(?: did| does)?|definitely|all good)\b",
     re.I,
 )
@@ -185,14 +193,22 @@ REFUSED = Signal(
 )
 
 
+# Whoever it is left to has not done it yet.
 PROMISED = Signal(
     r"""
-    (?:i'll|i will|we'll|we will|i'm going to|let me|someone|somebody|a
-    (?:colleague|technician|specialist|manager)|they|our (?:team|engineers?|colleagues?)) (?:\w+
-    ){0,3}?(?:check|ask|call|write|email|mail|get back|look into|find out|forward|pass|escalate|contact|be in
-    touch|let you know|investigate|see what|follow up|raise|report|reply|ring) | within (?:the next )?(?:\w+
-    )?(?:hours?|days?|weeks?) | by (?:tomorrow|monday|tuesday|wednesday|thursday|friday|the end) | (?:is|are)
-    (?:working|looking) (?:on|into) | as soon as | in (?:a few|two|three|five|\d+) (?:hours?|days?|weeks?) | ticket
+    (?:i|we|he|she|they|someone|somebody|(?:a|an|one of|our|the|my) [\w ]{1,30}?)(?:'ll| will|'m going to| am going to|
+    are going to) (?!explain|show|tell|say|start|help)\w+ | let me (?:check|ask|look|find|see|call) | will (?:be in touch|get back|
+    call|contact|reach out|email|write) | within (?:the next )?(?:\w+ )?(?:hours?|days?|weeks?) |
+    by (?:tomorrow|tonight|monday|tuesday|wednesday|thursday|friday|saturday|sunday|the end) | (?:is|are|am|i'm|we're)
+    (?:working|looking|asking|checking|chasing)(?: \w+)? | as soon as | in (?:about )?(?:a|a few|two|three|five|\d+)
+    (?:hours?|days?|weeks?)
+    """,
+    denied=False,
+)
+HANDED_ON = Signal(
+    r"""
+    (?:i've|i have|we've|we have|i|we) (?:just |now )?(?:forwarded|passed|escalated|raised|reported|opened|logged|filed)(?!
+    (?:the|your) (?:payment|money|refund)) | connecting you | transferring you | putting you through | ticket (?:number|has been|is)
     """,
     denied=False,
 )
@@ -211,9 +227,54 @@ GIVES_UP = Signal(
     (?:even|listening|serious|kidding|a bot) | not listening | (?:i )?(?:already|just)
     (?:told|said|did|tried|explained|wrote) | (?:that's|this is|that is) not (?:what|the|my|it|an?
     answer|helpful|good|true|right|fair) | for the (?:third|second|fourth|last|umpteenth) time | again\? | don't
-    bother | i'm done | leave it | you keep | stop sending | doesn't make sense | makes no sense | no idea
+    bother | easy for you | i'm done | leave it | you keep | stop sending | doesn't make sense | makes no sense | no idea
     (?:what|how|why) | lost me | still lost | more confused | bye\b.*\bnever | i'll do it myself | that(?:'s|is)
     it\? | is that (?:it|all)\? | wow\. | typical | as usual | every time | once again
+    """,
+    denied=False,
+)
+
+
+REGRETS = Signal("sorry(?! (?:about|for|to|that)) | afraid | regret | no longer | not any ?more", denied=False)
+OFFERS = Signal(
+    r"""
+    (?:shall|should|may|can) (?:i|we) | would you (?:like|prefer|rather) | do you want | which | what (?:is|was|date|
+    size|colou?r|kind|made) | who | whose | how many | how much
+    """,
+    denied=False,
+)
+ASKS_RESULT = Signal(
+    r"""
+    (?:could|can|would) you (?:please )?(?:see|check|look|confirm|verify|tell me)\b[^?]*\? | how (?:is|does|are|do|long
+    does|did)\b[^?]*\? | (?:is|are|does|do|did|has|have|was|can)\b[^?]{0,60}\b(?:there|now|again|suit|fit|show|dry|open|
+    load|work|arrived?|come|came|back|better|good)\b[^?]*\?
+    """,
+    denied=False,
+)
+# A step that the user is to take.
+STEP = re.compile(
+    r"^(?:\d+[.)]\s*|[-*]\s*)?(?:(?:first|next|now|then|in that case),? |please |could you |can you |you could |you can |"
+    r"let's |i suggest (?:that )?you |close: )*(?:try|restart|reboot|check|open|update|reinstall|unplug|plug|clear|reset|"
+    r"run|press|go to|make sure|turn|disconnect|connect|remove|replace|install|disable|enable|close|hold|keep|log|delete|"
+    r"download|switch|verify|set|move|drag|choose|pick|click|tap|swipe|look|use|type|enter|select|put|take|swap|change|"
+    r"long-press|scroll|hit|start|stop|add|in (?:the )?\w+,|settings\b|under \w+,)\b|\bplease \w+ "
+    r"(?:the|your|it|both|in|to|from)\b|:\s(?:switch|choose|press|run|set|turn|click|tap)\b",
+    re.IGNORECASE,
+)
+CORRECTS = Signal("not quite | almost | not exactly | close,? but | that's not (?:it|right) | look(?: at (?:that|it))? again | try again")
+# Put off: nothing was tried yet. Not decided: nothing was agreed.
+LATER = Signal(
+    r"""
+    tomorrow | tonight | later | next (?:week|month|time|monday) | (?:at|over|on) the weekend | this weekend | when
+    i(?:'m| am| get) | looking forward | talk soon | report back | (?:i'll|i will|will) (?:wait|report|let you know|try|see|
+    check|do (?:that|it)|give it a (?:go|try)) | let me (?:check|try|see) | we'll see
+    """,
+    denied=False,
+)
+UNDECIDED = Signal(
+    r"""
+    think (?:about it|it over) | (?:have|need|want|like) to (?:ask|talk|check|think|consult|sleep) | sleep on it | not (?:sure|
+    convinced|ready) | we'll see | let me think | maybe | perhaps | i'd want | only if
     """,
     denied=False,
 )
@@ -230,35 +291,68 @@ def is_supposed(clause: str) -> bool:
 
 
 def last_turn(text: str) -> LastTurn:
-    """What kind of turn an assistant's was, for what a "yes" or a "thanks" after it means."""
-    closing = " ".join(sentences(text)[-2:])
+    """What kind of turn an assistant's was, for what a "yes", a "thanks" or a bare report after it means."""
+    parts = sentences(text)
+    closing = " ".join(parts[-2:])
+    done = _is_done(text)
     if "?" in closing:
         if ASKS_MORE.within(closing):
             return "more?"
-        if ASKS_STILL.within(closing) and not ASKS_SETTLED.within(closing):
+        # "I have moved it. How long does it take now?" asks for the result, whatever the words.
+        if ASKS_SETTLED.within(closing) or ASKS_RESULT.within(closing) or (done and not OFFERS.within(closing)):
+            return "settled?"
+        if ASKS_STILL.within(closing):
             return "still?"
-        return "settled?" if ASKS_SETTLED.within(closing) else "question"
-    if REFUSED.within(text):
+        return "step" if any(STEP.search(part) for part in parts) else "question"
+    if HANDED_ON.within(text):
+        return "promised"
+    if REFUSED.within(text) or (REGRETS.within(text) and not done):
         return "refused"
-    return "promised" if PROMISED.within(closing) else "done" if text.strip() else ""
+    if PROMISED.within(closing) and not _is_done(parts[-1]):
+        return "promised"
+    if any(STEP.search(part) for part in parts):
+        return "step"
+    return "done" if parts else ""
 
 
 def verdict(text: str, before: LastTurn = "") -> Verdict:
     """Whether somebody considers their matter settled, by what they say and what they answer; "" if it does not say."""
-    found = [reading for sentence in sentences(text) for reading in _clauses(sentence)]
-    sarcastic = [sentence for sentence in sentences(text) if SARCASM.within(sentence)]
+    if any(_is_sarcastic(sentence) for sentence in sentences(text)):
+        return "open"
+    decided = _decided(text)
+    if GIVES_UP.within(text) and decided != "settled":
+        return "open"
+    if decided := decided or _answered(text, before):
+        return decided
+    # Anger at what it took does not undo what was just said to work, but alone it is no thanks.
+    return "open" if GRUMBLES.within(text) else _implied(text, before)
+
+
+def _decided(text: str) -> Verdict:
+    """What the last clause says that says anything; a question does not take back what was said before it."""
+    found: Verdict = ""
+    for sentence in sentences(text):
+        asks = sentence.rstrip().endswith("?")
+        for clause in CONTRAST.split(sentence):
+            reading = _clause(clause, asks) if clause and clause.strip() else ""
+            found = found if asks and found == "settled" else reading or found
+    return found
+
+
+PRAISED = re.compile(
+    r"^\W*(?:(?:oh|well|wow|just|so),? )*(?:great|brilliant|wonderful|fantastic|perfect|lovely|super|nice|thanks|thank you|"
+    r"cheers|congratulations)(?: a (?:lot|bunch|million)| so much| very much)?\W+(?P<rest>.+)",
+    re.IGNORECASE,
+)
+
+
+def _is_sarcastic(sentence: str) -> bool:
+    """Praise for a failure: by its phrases, or by what the praise goes on to say."""
     # "Great, now it works" begins like "Great, now it is gone".
-    if any(not SETTLED.within(sentence) or FAILS.within(sentence) for sentence in sarcastic):
-        return "open"
-    decided = [reading for reading in found if reading]
-    if GIVES_UP.within(text) and decided[-1:] != ["settled"]:
-        return "open"
-    if decided:
-        return decided[-1]
-    answered = _answered(text, before)
-    if answered:
-        return answered
-    return _accepted(text, before)
+    if SARCASM.within(sentence):
+        return not SETTLED.within(sentence) or FAILS.within(sentence)
+    praised = PRAISED.match(sentence)
+    return praised is not None and not CONTRAST.search(sentence) and polarity(praised["rest"]) < 0 and not _decided(sentence)
 
 
 CONFIRMS = Signal(
@@ -267,21 +361,28 @@ CONFIRMS = Signal(
     perfect | nailed it | yes,? that's | good job | right!
     """
 )
+# "It has been moved", "we replaced it", "Saved.": what somebody reports as done.
 COMPLETED = Signal(
     r"""
-    done | (?:i've|i have|we've|we have) (?:now |just |already )?(?:\w+ed|sent|made|put|set|taken|given|booked) |
-    (?:is|are|it's|all|has been|have been|you're) (?:now |all )?(?:booked|sent|refunded|cancelled|removed|updated) |
-    (?:is|are|it's|has been|have been|you're) (?:now |all )?(?:changed|confirmed|reserved|ordered|fixed|unlocked|set) |
-    booked | confirmed
-    """
+    done | (?:has|have|'ve|is|are|it's|you're|was|were) (?:now |just |already |all )*(?:been )?(?:booked|sent|made|put|set|
+    taken|given|paid|done|found|closed|(?!need|want|ask|notic|receiv|hear|look|suppos|check|forward|escalat|rais|call|
+    delay|damag|clos|interest|confus)\w{2,}ed) | (?:i|we) (?:just |now |also )?(?:sent|made|put|set|took|gave|(?!need|want|
+    ask|notic|receiv|look|check|apologi|suppos|call|hop|offer|clos)\w{2,}ed) | confirmed | booked
+    """,
+    denied=False,
 )
+REPORTS_DONE = re.compile(r"^\W*(?:all |now )?(?:\w{3,}(?<!ne)ed|done|sent|paid)(?: (?:to|for|in)\b|[.!:,])", re.IGNORECASE)
+
+
+def _is_done(text: str) -> bool:
+    return COMPLETED.within(text) or any(REPORTS_DONE.match(sentence) for sentence in sentences(text))
 
 
 def is_resolved(dialogue: Sequence[Message]) -> bool:
     """Whether the user's need was met by the end of a dialogue.
 
-    The last turn that says so counts. An honest "no" that is accepted answers a question, but meets no request. If the
-    assistant has the last word, it settles the matter by confirming an answer or by reporting what was done.
+    The last turn that says so counts. An honest "no" answers a question, but meets no request. If the assistant has the
+    last word, it settles the matter by confirming an answer or by reporting what was done, and opens it by correcting.
     """
     before: LastTurn = ""
     found: Verdict = ""
@@ -291,31 +392,43 @@ def is_resolved(dialogue: Sequence[Message]) -> bool:
         text = words_of(message)
         if message["role"] == "assistant":
             before = last_turn(text)
-        elif message["role"] == "user":
-            answered = "done" if before == "refused" and only_asks else before
-            found = verdict(text, answered) or found
+        elif message["role"] == "user" and before:
+            if before == "refused" and only_asks:
+                # Regret about an honest answer is no complaint about it.
+                objects = "?" in text or SARCASM.within(text) or GIVES_UP.within(text)
+                found = "open" if objects else "settled"
+            else:
+                found = verdict(text, before) or found
     last = dialogue[-1] if dialogue else {"role": "", "content": ""}
-    if last["role"] == "assistant" and before in ("done", "more?", "settled?"):
+    if last["role"] == "assistant":
         text = words_of(last)
-        found = "settled" if CONFIRMS.within(text) or COMPLETED.within(text) else found
+        if CORRECTS.within(text):
+            found = "open"
+        elif before in ("done", "more?", "settled?") and (CONFIRMS.within(text) or _is_done(text)):
+            found = "settled"
     return found == "settled"
 
 
 REQUESTS = Signal("(?:can|could|would|will) you | i (?:want|need|would like) | i'd like | please", denied=False)
 
 
-def _accepted(text: str, before: LastTurn) -> Verdict:
-    """What thanks and "okay" say: they close a matter if something was done or explained.
+def _implied(text: str, before: LastTurn) -> Verdict:
+    """What a turn says between the lines, by how it sounds and by what it follows.
 
-    Not if it was refused, or promised for later; and who asks on has not finished.
+    A report that sounds like no failure settles a matter after a question for the result and after a step that was
+    taken; a friendly or accepting one after something was done or explained; nothing does after a promise or a refusal,
+    nor does a turn that puts something off. Who asks on has not finished.
     """
-    if "?" in text or SUPPOSED.within(text):
-        return "open" if "?" in text and before in ("done", "promised", "refused", "settled?") else ""
-    if not (THANKS.within(text) or ACCEPTS.within(text)):
-        return ""
-    if before in ("promised", "refused"):
+    if not before or before in ("question", "still?", "more?"):
+        return "settled" if before == "more?" and THANKS.within(text) and "?" not in text else ""
+    sound = polarity(text)
+    put_off = UNDECIDED.within(text) or (before != "done" and LATER.within(text))
+    if before in ("promised", "refused") or put_off or "?" in text or sound < 0:
         return "open"
-    return "settled" if before in ("settled?", "more?", "done") else ""
+    if SUPPOSED.within(text):
+        return ""
+    accepts = sound > 0 or THANKS.within(text) or ACCEPTS.within(text)
+    return "settled" if accepts or before in ("settled?", "step") else ""
 
 
 def _answered(text: str, before: LastTurn) -> Verdict:
@@ -324,11 +437,6 @@ def _answered(text: str, before: LastTurn) -> Verdict:
     if before in ("settled?", "still?") and NO.match(text):
         return "open" if before == "settled?" else "settled"
     return "settled" if before == "more?" and NO.match(text) and "?" not in text else ""
-
-
-def _clauses(sentence: str) -> list[Verdict]:
-    asks = sentence.rstrip().endswith("?")
-    return [_clause(part, asks) for part in CONTRAST.split(sentence) if part and part.strip()]
 
 
 def _clause(clause: str, asks: bool) -> Verdict:
@@ -343,15 +451,14 @@ def _clause(clause: str, asks: bool) -> Verdict:
     if SUPPOSED.within(plain) or CLAIMED.within(plain):
         # "I'll try it" and "it should work" leave the matter open.
         return "open" if SETTLED.within(plain) or TRIES.within(plain) else ""
-    return "settled" if gone or SETTLED.within(plain) or PRAISE.within(plain) else ""
+    return "settled" if gone or SETTLED.within(plain) else ""
 
 
-PRAISE = Signal("perfect | excellent | brilliant")
 TRIES = Signal("try | trying | check | test | see | let you know", denied=False)
 WANTS = Signal(
     r"""
     i (?:just |really |only |still )?(?:want|need|would like|'d like|wish|demand|require|asked? for|am asking for|am
-    looking for) | i'd (?:like|rather|prefer) | please | can (?:you|i|we) | could (?:you|i|we) | how (?:do|can|could)
+    looking for) | i'd (?:like|rather|prefer) | please | (?:can|could) (?:you|i|we|somebody|someone|anybody|anyone) | how (?:do|can|could)
     (?:i|we) | (?:want|need|like|asking|trying|looking) (?:to|for) | where is | where's | when (?:will|do|does|is) |
     is it possible | help me | give me | send me
     """,
@@ -367,24 +474,24 @@ DENIED = Signal(
 )
 
 
-def wanted(text: str, choices: dict[str, Signal]) -> str:
+def wanted(text: str, choices: dict[str, Signal], general: Sequence[str] = ()) -> str:
     """Which of some matters a turn is about: one that is asked for before one that is mentioned, never a denied one.
 
-    Of several that are equally wanted, the first in the order of `choices`.
+    Of several that are equally wanted, the first in the order of `choices`; general ones only if there is no other.
     """
     parts = [
         part for sentence in sentences(text) for part in re.split(r",\s+|;\s+|\s+but\s+", sentence) if part.strip()
     ]
-    best: Sequence[tuple[int, int, str]] = [
-        (0 if WANTS.within(part) else 1, order, name)
+    best: Sequence[tuple[bool, bool, int, str]] = [
+        (name in general, not WANTS.within(part), order, name)
         for part in parts
         for order, (name, signal) in enumerate(choices.items())
         if signal.within(part) and not _is_denied(part, signal)
     ]
-    return min(best)[2] if best else ""
+    return min(best)[3] if best else ""
 
 
 def _is_denied(part: str, signal: Signal) -> bool:
     """Whether a clause mentions something only to say that it is not wanted."""
     denials = [match.start() for match in DENIED.found(part)]
-    return bool(denials) and all(min(denials) <= match.start() for match in signal.found(part))
+    return bool(denials) and all(min(denials) < match.start() for match in signal.found(part))
