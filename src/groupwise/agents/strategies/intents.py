@@ -10,7 +10,7 @@ from groupwise.agents.strategies.registry import Signal
 # In each domain, particular wishes before general ones: of several in a clause, the first counts.
 CUSTOMER_SERVICE = {
     "cancel": r"""
-        cancel\w* | unsubscribe | terminate | (?:end|stop|quit|leave|close) (?:my|the|our) (?:\w+
+        cancel(?:l?ing|lation)? | (?:i|we|i've|we've|have|already) cancell?ed | unsubscribe | (?:take|get|remove) (?:me|us) (?:out of|off) | terminate | (?:end|stop|quit|leave|close) (?:my|the|our) (?:\w+
         )?(?:plan|subscription|contract|membership|newsletter)
     """,
     "repair": r"""
@@ -19,11 +19,11 @@ CUSTOMER_SERVICE = {
     """,
     "exchange": r"""
         exchange\w* | swap\w* | replace\w* | (?:another|different|smaller|larger|bigger|right|other|correct) (?:ones?|size|colou?r|pair|model|item) |
-        one instead | i ordered
+        one instead | i ordered | (?:new|another) one | in pieces
     """,
     "refund": r"""
         refund\w* | (?:money|deposit|payment|fare|fee|euros?|dollars?|pounds?) back | (?:my|the)
-        (?:money|deposit) | reimburse\w* | pay (?:me|us) back | owe (?:me|us) | (?:sent|posted|shipped|returned)
+        (?:money|deposit) | reimburse\w* | pay (?:me|us) back | owe (?:me|us) | wait(?:ing)? for (?:the|my) (?:\d+ )?(?:money|euros?|dollars?|pounds?) | (?:sent|posted|shipped|returned)
         (?:\w+ )?back
     """,
     "billing": r"""
@@ -36,11 +36,11 @@ CUSTOMER_SERVICE = {
     """,
     "delivery": r"""
         deliver\w* | parcel | package | track\w* | ship(?:ped|ping|ment)? | courier | arriv\w+ | (?:where(?:'s| is| are)) (?:my|our|the) \w+ | on (?:its|their) way | get here | gets here | (?:isn't|not|aren't) here |
-        get to | pick-?up | haven't (?:got|had) my | due (?:to come|here)
+        get to | pick-?up | haven't (?:got|had) my | due (?:to come|here) | supposed to (?:come|arrive|be here) | any news (?:about|of|on) my
     """,
     "account": r"""
         account | profile | (?:change|update|correct) (?:my|the|our) (?:\w+ )?(?:address|email|name|phone|number|details|password) |
-        (?:we've|i've|i|we) moved | new (?:address|email|phone|number|name) | (?:surname|name) is | misspel\w+ | your records
+        (?:we've|i've|i|we) moved | new (?:address|email|phone|number|name) | (?:surname|name) (?:is|on) | old (?:name|address|number) | misspel\w+ | your records
     """,
     "question": r"[^?]*\?",
 }
@@ -85,7 +85,7 @@ SALES = {
         trial | try it out | test drive
     """,
     "comparison": r"""
-        difference | compar\w+ | versus | vs | which (?:one|of|is better|would) | better than | (?:or|than) the
+        difference | compar\w+ | versus | vs | which (?:one|of|is better|would) | (?:decide|choose|pick|torn) between | better than | (?:or|than) the
         (?:other|cheaper|bigger|smaller|\w+ one) | pros and cons
     """,
     "availability": r"""
@@ -94,7 +94,7 @@ SALES = {
     """,
     "objection": r"""
         too (?:expensive|much|high|complicated|long|risky|dear) | expensive | not (?:so |really )?sure | afford |
-        worried | concern\w* | hesita\w+ | risky | burned before | doubt\w* | locked in | already (?:have|use|using)
+        worried | concern\w* | hesita\w+ | risky | burned before | doubt\w* | locked in | not (?:keen|convinced|sold|comfortable) | survive | yet another | already (?:have|use|using)
     """,
     "price": r"""
         how much | prices? | costs? | quote | rates? | what (?:would|does|do|will) (?:it|that|i|you|a|the|this) (?:\w+
@@ -116,7 +116,7 @@ EDUCATIONAL = {
         )?(?:questions?|problems?|exercises?|sums?)
     """,
     "check_work": r"""
-        check\w* | is (?:this|that|it|my \w+) (?:right|correct|ok|okay|any good) | did i (?:do|get) | mark
+        check\w* | is (?:this|that|it|my \w+) (?:right|correct|ok|okay|any good) | did i (?:do|get) | (?:correct|right)\? | mark
         (?:it|this|my) | look over | my (?:answer|solution|attempt|draft|translation) | correct (?:it|this|my) |
         i got | spot (?:the|my|any)
     """,

@@ -32,7 +32,8 @@ TROUBLE = Signal(
     | broke | wrong | missing | lost | empty | expired | blank | drop(?:s|ped)? | noise | leak\w* | worse | bad(?:ly)? |
     confus\w* | useless | problems? | issues? | trouble | faults? | faulty | delay\w* | late | bills? | complaints? |
     outages? | still | again | only | half | yet | nonsense | rubbish | terrible | awful | annoy\w* | angry | joke |
-    worried | unfair | rude | damaged | scratched | cracked | dirty | refus\w* | reject\w* | declin\w* | unclear |
+    worried | unfair | disabled | denied | blocked | invalid | unknown | unavailable | forbidden | unsupported | otherwise |
+    (?:now|then) (?:it|that) (?:says|asks|wants|tells) | sad | unhappy | rude | damaged | scratched | cracked | dirty | refus\w* | reject\w* | declin\w* | unclear |
     hopeless | pity | shame | sadly | behind | gone |
     stop(?:s|ped) | supposedly
     """,
@@ -45,7 +46,7 @@ GOOD = Signal(
     | smooth\w* | star | hero | hug | fun | yay | hooray | neat | sorted | done | doable | reasonable | works? |
     worked | working | right | correct | exactly | makes sense | thanks? | thank you | cheers | ta | appreciate\w* |
     awesome | amazing | fantastic | cool | easy | finally | at last | spot on | like a charm | fair | deal | agreed |
-    convinced | better | beautiful\w* | delicious | useful | found | phew | yes | yep | ok(?:ay)? | sure | alright | got you | gotcha | understood | true | bingo | hurrah | solid |
+    convinced | better | beautiful\w* | delicious | useful | found | phew | yes | yep | ok(?:ay)? | sure | alright | got you | gotcha | understood | true | bingo | wow | aha | ha | decent | accepted | i can | we can | hurrah | solid |
     stable
     """,
     denied=False,

@@ -73,7 +73,7 @@ FAILS = Signal(
     not|can't|cannot|couldn't|hardly|barely|no longer|stopped|nothing|none of (?:it|that|this|them)) (?:\w+
     ){0,3}?(?:works?|worked|working|fixed|fix|solved?|resolved?|sorted|settled|help(?:ed|s|ful)?|arriv\w+|receiv\w+|refunded|responded?|responding|loads?|loading|opens?|opening|connect\w*|prints?|printing|turns?|starts?|starting|booting|respond\w*|changed?|came|come|gone|done|finished|answered?|satisf\w+|happy|ok|okay|all
     right|good enough|acceptable|clear|understand|here|better|login|log in|charge|charging|play|playing|yet) |
-    unsolved | unresolved | unanswered | unfixed | broke(?:n)? again | (?:it's|is|are|came|come|comes|problem's)
+    unsolved | unresolved | unanswered | unfixed | broke(?:n)? again | (?:it's|is|are|came|comes|problem's|has come|have come)
     back(?! (?:online|up|to normal|on|working|in)) | again and again | keeps? \w+ing | worse | gave? up | giv(?:e|ing) up | (?:i'll|i will|we'll|i'm) (?:take|taking|go|going) (?:my business |to
     )?(?:elsewhere|a competitor|somewhere else) | elsewhere | cancel(?:led|ling)? my | real person |
     manager | supervisor | lawyer | not what i (?:asked|wanted|meant|need\w*) | doesn't answer | didn't answer | missing | lost | wrong
@@ -118,8 +118,8 @@ SETTLED = Signal(
     |totally |just |has |have |actually )?(?:did it|did the trick|helped?(?: (?:me|a lot|so much))?|helps|solves?
     (?:it|my|the|that)?|solved (?:it|my|the)?|fixed (?:it|my|the)?|answers? (?:it|my|everything|that)|answered
     (?:it|my|everything)|was it|clears? (?:it|that|things) up|cleared (?:it|that|things) up) | back (?:online|up|to
-    normal|on|in business|working)(?: and running)? | up and running | (?:i'm|we're|am|are|i am) (?:all set|all
-    good|good now|sorted|good to go|happy (?:now|with)|in|back in|logged in|able to|satisfied) | all
+    normal|on|in business|working)(?: and running)? | up and running | (?:i'm|we're|am|are|i am) (?:inside|all set|all
+    good|good now|sorted|good to go|happy (?:now|with)|in(?= now|[.!,]|$)|back in|logged in|able to|satisfied) | all
     (?:good|set|sorted|is well|clear|done) | good to go | that(?:'s|is|was|would be|will be)? (?:all|everything|it)(?:
     (?:i needed|for now|for today|then|from me|thanks?|thank you|i wanted)\b.*)? | nothing (?:else|more|further) |
     (?:that's |is |was )?(?:exactly|just) what i (?:needed|wanted|was looking for) | no (?:more|further|other)
@@ -180,7 +180,10 @@ ASKS_MORE = Signal(
     denied=False,
 )
 ASKS_STILL = Signal(
-    r"(?:still|any more|again|another)[^?.!]{0,60}\? | (?:any|the) (?:errors?|problems?|issues?|trouble)[^?.!]{0,30}\?",
+    r"""
+    (?:still|any more)[^?.!]{0,60}\? | any \w+ (?:since|left|now)[^?.!]{0,30}\? | (?:any|the|another)
+    (?:errors?|problems?|issues?|trouble|message)[^?.!]{0,30}\? | (?:error|problem|issue|trouble|message)[^?.!]{0,20} again\?
+    """,
     denied=False,
 )
 REFUSED = Signal(
@@ -193,15 +196,14 @@ REFUSED = Signal(
 )
 
 
-# Whoever it is left to has not done it yet.
+# What will be, is not yet; what will not be any more is part of what was done.
 PROMISED = Signal(
     r"""
-    (?:i|we|he|she|they|someone|somebody|(?:a|an|one of|our|the|my) [\w ]{1,30}?)(?:'ll| will|'m going to| am going to|
-    are going to) (?!explain|show|tell|say|start|help)\w+ | let me (?:check|ask|look|find|see|call) | will (?:be in touch|get back|
-    call|contact|reach out|email|write) | within (?:the next )?(?:\w+ )?(?:hours?|days?|weeks?) |
-    by (?:tomorrow|tonight|monday|tuesday|wednesday|thursday|friday|saturday|sunday|the end) | (?:is|are|am|i'm|we're)
-    (?:working|looking|asking|checking|chasing)(?: \w+)? | as soon as | in (?:about )?(?:a|a few|two|three|five|\d+)
-    (?:hours?|days?|weeks?)
+    \w+(?:'ll| will| is going to| are going to|'m going to) (?!(?:not|no|never|explain|show|tell|say|start|help|work|do|see|
+    find|need|have to|notice|get no|hear no)\b)\w+ | let me (?:check|ask|look|find|see|call) | within (?:the next )?(?:\w+
+    )?(?:hours?|days?|weeks?) | by (?:tomorrow|tonight|monday|tuesday|wednesday|thursday|friday|saturday|sunday|the end) |
+    (?:is|are|am|i'm|we're) (?:working|looking|asking|checking|chasing)(?: \w+)? | as soon as | in (?:about )?(?:a|a
+    few|two|three|five|\d+) (?:hours?|days?|weeks?) | (?:i'd|i would) have to (?:ask|check|look)
     """,
     denied=False,
 )
@@ -235,7 +237,18 @@ GIVES_UP = Signal(
 )
 
 
-REGRETS = Signal("sorry(?! (?:about|for|to|that)) | afraid | regret | no longer | not any ?more", denied=False)
+REGRETS = Signal("sorry(?! (?:about|for|to|that)) | afraid | unfortunately | regret", denied=False)
+UNAVAILABLE = Signal(
+    r"""
+    sold out | out of (?:stock|print) | fully booked | full | taken | gone | none left | not any ?more | no longer | discontinued |
+    impossible | non-\w+ | (?:no|not|n't|can't|cannot|don't|doesn't|isn't|aren't|won't)\b[^.!?]* | \w+n't\b[^.!?]* | only
+    """,
+    denied=False,
+)
+NEVER = Signal(
+    "sold out | out of (?:stock|print) | fully booked | discontinued | (?:not|no|none|n't)\\b[^.!?]* any ?more | cannot be \\w+ed",
+    denied=False,
+)
 OFFERS = Signal(
     r"""
     (?:shall|should|may|can) (?:i|we) | would you (?:like|prefer|rather) | do you want | which | what (?:is|was|date|
@@ -265,7 +278,7 @@ CORRECTS = Signal("not quite | almost | not exactly | close,? but | that's not (
 # Put off: nothing was tried yet. Not decided: nothing was agreed.
 LATER = Signal(
     r"""
-    tomorrow | tonight | later | next (?:week|month|time|monday) | (?:at|over|on) the weekend | this weekend | when
+    tomorrow | tonight | later | on (?:mon|tues|wednes|thurs|fri|satur|sun)day | ask me | next (?:week|month|time|monday) | (?:at|over|on) the weekend | this weekend | when
     i(?:'m| am| get) | looking forward | talk soon | report back | (?:i'll|i will|will) (?:wait|report|let you know|try|see|
     check|do (?:that|it)|give it a (?:go|try)) | let me (?:check|try|see) | we'll see
     """,
@@ -278,6 +291,9 @@ UNDECIDED = Signal(
     """,
     denied=False,
 )
+
+
+CLOSES = Signal("you too | same to you | likewise | (?:good)?bye | take care | see you | have a (?:nice|good|great|lovely) \\w+")
 
 
 def contrasted(text: str) -> list[str]:
@@ -298,15 +314,15 @@ def last_turn(text: str) -> LastTurn:
     if "?" in closing:
         if ASKS_MORE.within(closing):
             return "more?"
+        if ASKS_STILL.within(closing) and not ASKS_SETTLED.within(closing):
+            return "still?"
         # "I have moved it. How long does it take now?" asks for the result, whatever the words.
         if ASKS_SETTLED.within(closing) or ASKS_RESULT.within(closing) or (done and not OFFERS.within(closing)):
             return "settled?"
-        if ASKS_STILL.within(closing):
-            return "still?"
         return "step" if any(STEP.search(part) for part in parts) else "question"
     if HANDED_ON.within(text):
         return "promised"
-    if REFUSED.within(text) or (REGRETS.within(text) and not done):
+    if REFUSED.within(text) or NEVER.within(text) or (REGRETS.within(text) and UNAVAILABLE.within(text) and not done):
         return "refused"
     if PROMISED.within(closing) and not _is_done(parts[-1]):
         return "promised"
@@ -315,8 +331,11 @@ def last_turn(text: str) -> LastTurn:
     return "done" if parts else ""
 
 
-def verdict(text: str, before: LastTurn = "") -> Verdict:
-    """Whether somebody considers their matter settled, by what they say and what they answer; "" if it does not say."""
+def verdict(text: str, before: LastTurn = "", only_asks: bool = False) -> Verdict:
+    """Whether somebody considers their matter settled, by what they say and what they answer; "" if it does not say.
+
+    Who only wants to know (`only_asks`) is served by an answer, whatever they make of it later.
+    """
     if any(_is_sarcastic(sentence) for sentence in sentences(text)):
         return "open"
     decided = _decided(text)
@@ -325,7 +344,7 @@ def verdict(text: str, before: LastTurn = "") -> Verdict:
     if decided := decided or _answered(text, before):
         return decided
     # Anger at what it took does not undo what was just said to work, but alone it is no thanks.
-    return "open" if GRUMBLES.within(text) else _implied(text, before)
+    return "open" if GRUMBLES.within(text) else _implied(text, before, only_asks)
 
 
 def _decided(text: str) -> Verdict:
@@ -333,8 +352,11 @@ def _decided(text: str) -> Verdict:
     found: Verdict = ""
     for sentence in sentences(text):
         asks = sentence.rstrip().endswith("?")
-        for clause in CONTRAST.split(sentence):
-            reading = _clause(clause, asks) if clause and clause.strip() else ""
+        for number, clause in enumerate(filter(None, CONTRAST.split(sentence))):
+            reading = _clause(clause, asks)
+            # "My phone is online, but the tablet isn't."
+            if not reading and number and not asks and found == "settled" and polarity(clause) < 0:
+                reading = "open"
             found = found if asks and found == "settled" else reading or found
     return found
 
@@ -355,16 +377,15 @@ def _is_sarcastic(sentence: str) -> bool:
     return praised is not None and not CONTRAST.search(sentence) and polarity(praised["rest"]) < 0 and not _decided(sentence)
 
 
-CONFIRMS = Signal(
-    r"""
-    exactly | correct | that's (?:right|it|correct|the idea) | spot on | well done | you(?:'ve| have)? got it |
-    perfect | nailed it | yes,? that's | good job | right!
-    """
+CONFIRMS = re.compile(
+    r"^\W*(?:(?:yes|yep|oh),? )?(?:that's |you are |you're )?(?:right|correct|exactly|perfect|well done|spot on|it|the idea|"
+    r"very good|excellent|good job|nailed it|bingo|all (?:right|correct))\b|\b(?:well done|correct|spot on|you(?:'ve| have)? got it)\b",
+    re.IGNORECASE,
 )
 # "It has been moved", "we replaced it", "Saved.": what somebody reports as done.
 COMPLETED = Signal(
     r"""
-    done | (?:has|have|'ve|is|are|it's|you're|was|were) (?:now |just |already |all )*(?:been )?(?:booked|sent|made|put|set|
+    done | (?:has|have|\w+'ve|is|are|it's|you're|was|were) (?:now |just |already |all )*(?:been )?(?:booked|sent|made|put|set|
     taken|given|paid|done|found|closed|(?!need|want|ask|notic|receiv|hear|look|suppos|check|forward|escalat|rais|call|
     delay|damag|clos|interest|confus)\w{2,}ed) | (?:i|we) (?:just |now |also )?(?:sent|made|put|set|took|gave|(?!need|want|
     ask|notic|receiv|look|check|apologi|suppos|call|hop|offer|clos)\w{2,}ed) | confirmed | booked
@@ -398,37 +419,37 @@ def is_resolved(dialogue: Sequence[Message]) -> bool:
                 objects = "?" in text or SARCASM.within(text) or GIVES_UP.within(text)
                 found = "open" if objects else "settled"
             else:
-                found = verdict(text, before) or found
+                found = verdict(text, before, only_asks) or found
     last = dialogue[-1] if dialogue else {"role": "", "content": ""}
     if last["role"] == "assistant":
         text = words_of(last)
         if CORRECTS.within(text):
             found = "open"
-        elif before in ("done", "more?", "settled?") and (CONFIRMS.within(text) or _is_done(text)):
+        elif before in ("done", "more?", "settled?") and (CONFIRMS.search(text) or _is_done(text)):
             found = "settled"
     return found == "settled"
 
 
-REQUESTS = Signal("(?:can|could|would|will) you | i (?:want|need|would like) | i'd like | please", denied=False)
+REQUESTS = Signal("(?:can|could|would|will) you | i (?:want|need|would like) | i'd like | please | give me | send me", denied=False)
 
 
-def _implied(text: str, before: LastTurn) -> Verdict:
+def _implied(text: str, before: LastTurn, only_asks: bool) -> Verdict:
     """What a turn says between the lines, by how it sounds and by what it follows.
 
     A report that sounds like no failure settles a matter after a question for the result and after a step that was
     taken; a friendly or accepting one after something was done or explained; nothing does after a promise or a refusal,
-    nor does a turn that puts something off. Who asks on has not finished.
+    nor does a turn that puts something off or asks for more.
     """
-    if not before or before in ("question", "still?", "more?"):
-        return "settled" if before == "more?" and THANKS.within(text) and "?" not in text else ""
-    sound = polarity(text)
+    asks_on = "?" in text or (REQUESTS.within(text) and not THANKS.within(text))
+    if not before or asks_on:
+        return "open" if before not in ("", "question", "more?") else ""
+    if before in ("question", "more?"):
+        return "settled" if THANKS.within(text) and polarity(text) >= 0 and not LATER.within(text) else ""
     put_off = UNDECIDED.within(text) or (before != "done" and LATER.within(text))
-    if before in ("promised", "refused") or put_off or "?" in text or sound < 0:
+    if before in ("promised", "refused") or (put_off and not only_asks) or polarity(text) < 0:
         return "open"
-    if SUPPOSED.within(text):
-        return ""
-    accepts = sound > 0 or THANKS.within(text) or ACCEPTS.within(text)
-    return "settled" if accepts or before in ("settled?", "step") else ""
+    accepts = polarity(text) > 0 or THANKS.within(text) or ACCEPTS.within(text) or CLOSES.within(text)
+    return "settled" if accepts or before in ("settled?", "still?", "step") else ""
 
 
 def _answered(text: str, before: LastTurn) -> Verdict:
