@@ -115,7 +115,7 @@ SETTLED = Signal(
     (?:is|it's|are|all|got|been|now|was|finally) (?:\w+ )?(?:fixed|solved|resolved|sorted|settled|done|sorted
     out|taken care of|cleared up) | fixed (?:it|that|now|the)? | solved (?:it|that|the|my)? |
     (?:problem|issue|mystery|case) (?:solved|closed) | sorted(?: it)?(?: out)? | (?:that|which|this|it|you|that one|this one) (?:really
-    |totally |just |has |have |actually )?(?:did it|did the trick|helped?(?: (?:me|a lot|so much))?|helps|solves?
+    |totally |just |has |have |actually )?(?:did it(?! again)|did the (?:trick|job)|helped?(?: (?:me|a lot|so much))?|helps|solves?
     (?:it|my|the|that)?|solved (?:it|my|the)?|fixed (?:it|my|the)?|answers? (?:it|my|everything|that)|answered
     (?:it|my|everything)|was it|clears? (?:it|that|things) up|cleared (?:it|that|things) up) | back (?:online|up|to
     normal|on|in business|working)(?: and running)? | up and running | (?:i'm|we're|am|are|i am) (?:inside|all set|all
@@ -140,7 +140,9 @@ SETTLED = Signal(
     (?:it|them|one|two|that|the \w+) | we'll take (?:it|them|one|two|that|the \w+) | sign (?:me|us) up | now i
     (?:can|know|understand) | (?:i )?(?:get|got) it now | clicked | so it's (?:just|basically|like) | makes sense |
     exactly what | that's what i (?:needed|wanted|meant) | took care of (?:it|that|everything) | (?:as )?good as new |
-    like new | settles (?:it|that|the matter) | (?:taking|take) (?:that|it|this)(?: one)? | where do (?:i|we) (?:sign|pay) |
+    like new | settles (?:it|that|the matter) | (?:exactly|just) the (?:thing|one) | no reason (?:not )?to wait | send (?:me|us)
+    (?:the|a) (?:contract|agreement|paperwork) | now i'll (?:never|always) | (?:on to|give me|bring on) the next | (?:got|received)
+    the \w+ | (?:taking|take) (?:that|it|this)(?: one)? | where do (?:i|we) (?:sign|pay) |
     smooth(?:ly)? | runs (?:fine|well|smoothly|perfectly|again)
     """
 )
@@ -151,7 +153,8 @@ THANKS = Signal(
     """
 )
 NO_TROUBLE = Signal(
-    "no (?:problem|problems|trouble|worries|rush|hurry) | don't worry | not bad | can't complain", denied=False
+    "(?:i|we|i've|we've) (?:was|were|been) missing | no (?:problem|problems|trouble|worries|rush|hurry) | don't worry | not bad | can't complain",
+    denied=False,
 )
 YES = re.compile(
     r"^\W*(?:yes|yeah|yep|yup|(?:it|i|we|they|he|she|that) (?:does|is|did|has|do|am|are|have|can)|indeed|absolutely|correct|right|"
@@ -229,7 +232,7 @@ GIVES_UP = Signal(
     (?:even|listening|serious|kidding|a bot) | not listening | (?:i )?(?:already|just)
     (?:told|said|did|tried|explained|wrote) | (?:that's|this is|that is) not (?:what|the|my|it|an?
     answer|helpful|good|true|right|fair) | for the (?:third|second|fourth|last|umpteenth) time | again\? | don't
-    bother | easy for you | i'm done | leave it | you keep | stop sending | doesn't make sense | makes no sense | no idea
+    bother | easy for you | (?:as )?i said | i'm done | leave it | you keep | stop sending | doesn't make sense | makes no sense | no idea
     (?:what|how|why) | lost me | still lost | more confused | bye\b.*\bnever | i'll do it myself | that(?:'s|is)
     it\? | is that (?:it|all)\? | wow\. | typical | as usual | every time | once again
     """,
@@ -274,12 +277,14 @@ STEP = re.compile(
     r"(?:the|your|it|both|in|to|from)\b|:\s(?:switch|choose|press|run|set|turn|click|tap)\b",
     re.IGNORECASE,
 )
-CORRECTS = Signal("not quite | almost | not exactly | close,? but | that's not (?:it|right) | look(?: at (?:that|it))? again | try again")
+CORRECTS = Signal(
+    "not quite | almost | not exactly | close,? but | that's not (?:it|right) | look(?: at (?:that|it))? again | try again"
+)
 # Put off: nothing was tried yet. Not decided: nothing was agreed.
 LATER = Signal(
     r"""
     tomorrow | tonight | later | on (?:mon|tues|wednes|thurs|fri|satur|sun)day | ask me | next (?:week|month|time|monday) | (?:at|over|on) the weekend | this weekend | when
-    i(?:'m| am| get) | looking forward | talk soon | report back | (?:i'll|i will|will) (?:wait|report|let you know|try|see|
+    i(?:'m| am| get) | afterwards | carry on | will do | i'll tell you | looking forward | talk soon | report back | (?:i'll|i will|will) (?:wait|report|let you know|try|see|
     check|do (?:that|it)|give it a (?:go|try)) | let me (?:check|try|see) | we'll see
     """,
     denied=False,
@@ -293,7 +298,9 @@ UNDECIDED = Signal(
 )
 
 
-CLOSES = Signal("you too | same to you | likewise | (?:good)?bye | take care | see you | have a (?:nice|good|great|lovely) \\w+")
+CLOSES = Signal(
+    "you too | same to you | likewise | (?:good)?bye | take care | see you | have a (?:nice|good|great|lovely) \\w+"
+)
 
 
 def contrasted(text: str) -> list[str]:
@@ -374,7 +381,12 @@ def _is_sarcastic(sentence: str) -> bool:
     if SARCASM.within(sentence):
         return not SETTLED.within(sentence) or FAILS.within(sentence)
     praised = PRAISED.match(sentence)
-    return praised is not None and not CONTRAST.search(sentence) and polarity(praised["rest"]) < 0 and not _decided(sentence)
+    return (
+        praised is not None
+        and not CONTRAST.search(sentence)
+        and polarity(praised["rest"]) < 0
+        and not _decided(sentence)
+    )
 
 
 CONFIRMS = re.compile(
@@ -392,7 +404,9 @@ COMPLETED = Signal(
     """,
     denied=False,
 )
-REPORTS_DONE = re.compile(r"^\W*(?:all |now )?(?:\w{3,}(?<!ne)ed|done|sent|paid)(?: (?:to|for|in)\b|[.!:,])", re.IGNORECASE)
+REPORTS_DONE = re.compile(
+    r"^\W*(?:all |now )?(?:\w{3,}(?<!ne)ed|done|sent|paid)(?: (?:to|for|in)\b|[.!:,])", re.IGNORECASE
+)
 
 
 def _is_done(text: str) -> bool:
@@ -430,7 +444,11 @@ def is_resolved(dialogue: Sequence[Message]) -> bool:
     return found == "settled"
 
 
-REQUESTS = Signal("(?:can|could|would|will) you | i (?:want|need|would like) | i'd like | please | give me | send me", denied=False)
+REQUESTS = Signal(
+    "(?:can|could|would|will) you | (?:can|could|may) (?:i|we) (?:have|get|exchange|swap|return|see|speak|talk) | "
+    "(?:can|could) (?:it|this|that|they|the \\w+) (?:be|come) | i (?:want|need|would like) | i'd like | please | give me | send me",
+    denied=False,
+)
 
 
 def _implied(text: str, before: LastTurn, only_asks: bool) -> Verdict:
@@ -445,10 +463,10 @@ def _implied(text: str, before: LastTurn, only_asks: bool) -> Verdict:
         return "open" if before not in ("", "question", "more?") else ""
     if before in ("question", "more?"):
         return "settled" if THANKS.within(text) and polarity(text) >= 0 and not LATER.within(text) else ""
-    put_off = UNDECIDED.within(text) or (before != "done" and LATER.within(text))
-    if before in ("promised", "refused") or (put_off and not only_asks) or polarity(text) < 0:
+    put_off = (UNDECIDED.within(text) and not only_asks) or (before != "done" and LATER.within(text))
+    if before in ("promised", "refused") or put_off or polarity(text) < 0:
         return "open"
-    accepts = polarity(text) > 0 or THANKS.within(text) or ACCEPTS.within(text) or CLOSES.within(text)
+    accepts = only_asks or polarity(text) > 0 or THANKS.within(text) or ACCEPTS.within(text) or CLOSES.within(text)
     return "settled" if accepts or before in ("settled?", "still?", "step") else ""
 
 
