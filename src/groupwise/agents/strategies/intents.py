@@ -68,11 +68,11 @@ TECHNICAL_SUPPORT = {
         deleted | recover\w* | restore\w* |
         (?:files?|photos?|pictures?|documents?|data|notes|contacts|everything) (?:\w+ ){0,3}?(?:gone|lost|missing|disappeared|vanished|wiped) |
         lost (?:all |my |everything)\w* | get (?:it|them) back | overwritten | overwrote | wiped | erased | vanish\w* |
-        backup | bring (?:it|them) back | brought back
+        bring (?:it|them) back | brought back | from (?:a|the|my) backup
     """,
     "login": r"""
         log ?in | sign ?in | log(?:ged)? (?:me )?(?:in|out) | password | locked out | two-factor | verification code |
-        access (?:to )?my account | authenticat\w+ | fingerprint | face id | log-?in | pin | authenticator
+        access (?:to )?my account | authenticat\w+ | fingerprint | face id | log-?in | pin | authenticator | unlock\w*
     """,
     "installation": r"""
         install\w* | set ?up | setup | driver\w* | installer | activation | set (?:it|this|the \w+|up the) up | plugin |
@@ -86,11 +86,13 @@ TECHNICAL_SUPPORT = {
     """,
     "performance": r"""
         slow\w* | lag\w* | takes (?:ages|forever|minutes|so long|\w+ minutes) | sluggish | stutter\w* | crawl\w* |
-        hang(?:s|ing) | delay\w* | takes (?:\w+ )?(?:seconds|minutes|hours) | loading | unresponsive | buffer\w* | howls
+        hang(?:s|ing) | delay\w* | takes (?:\w+ )?(?:seconds|minutes|hours) | loading | unresponsive | buffer\w* |
+        howls | takes? (?:\w+ ){0,5}(?:seconds|minutes|hours?)
     """,
     "connectivity": r"""
         wi-?fi | internet | network | router | bluetooth | connect\w* | disconnect\w* | offline | vpn | signal | drops |
-        antenna | hotspot | pair(?:ed|ing)? | no (?:internet|network|signal|connection) | ethernet | 4g | 5g | bars
+        antenna | hotspot | pair(?:ed|ing)? | no (?:internet|network|signal|connection) | ethernet | 4g | 5g | bars |
+        (?:line|connection|network|service|server|line) (?:is|has been|was|went) down | down since
     """,
     "hardware": r"""
         crack\w* | broken | keyboard | battery | button | spill\w* | dropped | won't (?:turn on|charge|switch on) |
@@ -109,7 +111,8 @@ SALES = {
         (?:take|remove) (?:me|us) off | leave (?:me|us) alone | unsubscribe | don't (?:call|contact|write) |
         not to (?:ring|call|write|contact|phone)\w* |
         (?:ring|call|write|phone|contact|email) (?:me|us) (?:again|any ?more) | stop it | no interest |
-        not for (?:me|us) | won't change | don't need (?:any|it|this|that|one)
+        not for (?:me|us) | won't change | don't need (?:any|it|this|that|one) |
+        don't want (?:any|your|to be|calls|offers) | got my number
     """,
     "demo": r"""
         demo\w* | presentation | show (?:me|us) (?:how|it|the|a?round|your) | walk (?:me|us) through | walk-?through |
@@ -134,7 +137,8 @@ SALES = {
         worried | concern\w* | hesita\w+ | risky | burned before | doubt\w* | locked in |
         not (?:keen|convinced|sold|comfortable) | survive | yet another | already (?:have|use|using) | worr(?:y|ies) |
         what if | (?:nobody|no one) (?:\w+ ){0,4}?(?:will|would|uses?) | afraid | risk | skeptical | sceptical |
-        overpriced | pricey | steep | a lot of money | lot of money | no budget | have to (?:ask|talk)
+        overpriced | pricey | steep | a lot of money | lot of money | no budget | have to (?:ask|talk) | won't sign |
+        (?:run|get) (?:that|it|this) past | sign-off | approval
     """,
     "price": r"""
         how much | prices? | costs? | quote | rates? |
@@ -146,7 +150,7 @@ SALES = {
         buy | order\w* | (?:i'll|we'll) (?:have|take) | put (?:me|us) down | take (?:it|them|one|two|three|the) |
         book\w* | sign (?:me|us) up | purchase | add (?:it|one|another|two) | reserve | subscribe | get (?:me|us) |
         send (?:me|us) (?:\d+|one|two|three|the contract) | i'd like (?:\d+|one|two|three|four|a|to order) |
-        for my order | book us | tickets?
+        for my order | book us | tickets? | send (?:another|me|us|more) | same as last time | another \d+
     """,
 }
 EDUCATIONAL = {
@@ -155,7 +159,8 @@ EDUCATIONAL = {
         hopeless | (?:so |too )?bad at | never (?:going to|gonna|be able) | motivat\w+ | fail(?:ing)? everything |
         useless at | what's the use | drop out |
         i(?:'m| am) (?:so |too |just )?(?:stupid|dumb|useless|hopeless|bad|lost|rubbish) | can't go on |
-        never (?:pass|learn|make) | discouraged | failed again | not (?:smart|clever|good) enough | quit
+        never (?:pass|learn|make) | discouraged | failed again | not (?:smart|clever|good) enough | quit |
+        every(?:body|one) (?:else )?(?:\w+ ){0,4}(?:is|gets|can) | (?:faster|better|smarter|quicker) than me
     """,
     "practice": r"""
         quiz\w* | practi[cs]e\w* | test me | drill\w* | ask me |
@@ -179,7 +184,7 @@ EDUCATIONAL = {
     "homework": r"""
         homework | assignment | due (?:tomorrow|on|monday|friday) | (?:problem|question|exercise|task|number) \d+ |
         worksheet | essay | for (?:class|school) | set (?:us|as) | exercise | task | hand in | hand it in |
-        stuck (?:with|on|at) | solve | problem set
+        stuck (?:with|on|at) | solve | problem set | i have to (?:show|prove|solve|write|find|hand)
     """,
     "explain": r"""
         explain\w* | understand\w* | what (?:is|are|does|do|'s) | why | how (?:does|do|come|can) | mean\w* |
@@ -203,8 +208,16 @@ ASIDE = Signal(
 GENERAL = ("question", "how_to", "order", "explain")  # wishes that every turn seems to have, so they replace no other
 
 
-HOW = re.compile(r"^\W*(?:how (?:do|can|would) i|where (?:is|are|do|can)|is it possible to|can i)\b", re.IGNORECASE)
-ASKED = {"customer_service": "question", "technical_support": "how_to", "educational": "explain"}  # by a mere question
+HOW = re.compile(
+    r"^\W*(?:how (?:do|can|would|could) i|where (?:is|are|do|did|can|has)|is it possible to|can i)\b", re.IGNORECASE
+)
+# What a question without any such word is taken to be about.
+ASKED = {
+    "customer_service": "question",
+    "technical_support": "how_to",
+    "sales": "availability",
+    "educational": "explain",
+}
 
 
 def intent_after(domain: str, text: str, known: str) -> str:

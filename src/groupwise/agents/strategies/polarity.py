@@ -15,7 +15,7 @@ IDIOMS = Signal(
     no (?:worries|rush|hurry|problem|problems|need|fuss|doubt|wonder|matter|trouble|idea (?:how|why) i) | can't
     (?:believe|wait|complain|thank you enough|fault) | cannot (?:believe|wait|complain) | could(?:n't| not) (?:be
     (?:happier|better)|agree more|have) | not bad | not at all | nothing (?:else|more|to add) | no (?:more|further|other)
-    questions? | without (?:a|any) (?:murmur|fuss|hitch|problem|trouble|issue|word) | never (?:mix|forget|confuse|look back)\w* | no (?:reason|point) to (?:wait|worry) | (?:didn't|did not|never|hadn't)
+    questions? | without (?:a|any) (?:murmur|fuss|hitch|problem|trouble|issue|word) | never (?:\w+ ){1,4}before | never (?:mix|forget|confuse|look back)\w* | no (?:reason|point) to (?:wait|worry) | (?:didn't|did not|never|hadn't)
     (?:know|knew|realise[d]?|realize[d]?|thought|think|noticed?|expect(?:ed)?) | don't (?:worry|mind) | wasn't (?:it|so hard)
     | it wasn't
     """,
@@ -32,9 +32,9 @@ TROUBLE = Signal(
     | broke | wrong | missing | lost | empty | expired | blank | drops | noise | leak\w* | worse | bad(?:ly)? |
     confus\w* | useless | problems? | issues? | trouble | faults? | faulty | delay\w* | late | bills? | complaints? |
     outages? | still | again | only | half | yet | nonsense | rubbish | terrible | awful | annoy\w* | angry | joke |
-    worried | unfair | disabled | denied | blocked | invalid | unknown | unavailable | forbidden | unsupported | otherwise |
+    worried | unfair | disabled | denied | blocked | invalid | unknown | unavailable | forbidden | unsupported | otherwise | as before | same as ever |
     (?:now|then) (?:it|that) (?:says|asks|wants|tells) | sad | unhappy | rude | damaged | scratched | cracked | dirty | refus\w* | reject\w* | declin\w* | unclear |
-    hopeless | pity | shame | sadly | behind | gone |
+    hopeless | pity | shame | sadly | gone |
     stop(?:s|ped) | supposedly
     """,
     denied=False,
@@ -46,7 +46,7 @@ GOOD = Signal(
     | smooth\w* | star | hero | hug | fun | yay | hooray | neat | sorted | done | doable | reasonable | works? |
     worked | working | right | correct | exactly | makes sense | thanks? | thank you | cheers | ta | appreciate\w* |
     awesome | amazing | fantastic | cool | easy | finally | at last | spot on | like a charm | fair | deal | agreed |
-    convinced | better | beautiful\w* | delicious | useful | found | phew | yes | yep | ok(?:ay)? | sure | alright | got you | gotcha | understood | true | smashing | impress\w+ | angel | legend | genius | life ?saver | gem | marvellous | grateful | obliged | merci |
+    convinced | better | beautiful\w* | delicious | useful | found | phew | yes | yep | ok(?:ay)? | sure | alright | got you | gotcha | understood | true | smashing | impress\w+ | reliable | splendid | honest | nicely | angel | legend | genius | life ?saver | gem | marvellous | grateful | obliged | merci |
     bravo | magic | delighted | thrilled | chuffed | ready | treat | ace | convinced | confirmed | impeccable | flawless\w* |
     bingo | wow | aha | ha | decent | accepted | i can | we can | hurrah | solid |
     stable

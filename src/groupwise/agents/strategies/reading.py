@@ -124,7 +124,7 @@ SETTLED = Signal(
     (?:i needed|for now|for today|then|from me|thanks?|thank you|i wanted)\b.*)? | nothing (?:else|more|further) |
     (?:that's |is |was )?(?:exactly|just) what i (?:needed|wanted|was looking for) | no (?:more|further|other)
     questions? | (?:you )?(?:saved|made) (?:me|my (?:day|life|week|evening)) | life ?saver | (?:has |have |it |just
-    |finally |they |now )?(?:arrived|came through|come through|showed up|turned up|got here|been delivered|went
+    |finally |they |now )?(?:arrived|landed|came through|come through|showed up|turned up|got here|been delivered|went
     through|gone through) | (?:i |i've |we |have |has |finally |just )?(?:got|received|have) (?:it|them|the
     (?:refund|money|parcel|package|replacement|email|code|confirmation|order|item|invoice|new one)|my
     (?:money|refund|parcel|package|order|replacement|new \w+))(?: (?:now|today|back|this morning|yesterday))? |
@@ -213,7 +213,7 @@ PROMISED = Signal(
 HANDED_ON = Signal(
     r"""
     (?:i've|i have|we've|we have|i|we) (?:just |now )?(?:forwarded|passed|escalated|raised|reported|opened|logged|filed)(?!
-    (?:the|your) (?:payment|money|refund)) | connecting you | transferring you | putting you through | ticket (?:number|has been|is)
+    (?:the|your) (?:payment|money|refund)) | as soon as | once (?:it|that|this|the|we|they|your) | connecting you | transferring you | putting you through | ticket (?:number|has been|is)
     """,
     denied=False,
 )
@@ -244,7 +244,7 @@ REGRETS = Signal("sorry(?! (?:about|for|to|that)) | afraid | unfortunately | reg
 UNAVAILABLE = Signal(
     r"""
     sold out | out of (?:stock|print) | fully booked | full | taken | gone | none left | not any ?more | no longer | discontinued |
-    impossible | non-\w+ | (?:no|not|n't|can't|cannot|don't|doesn't|isn't|aren't|won't)\b[^.!?]* | \w+n't\b[^.!?]* | only
+    exclud\w+ | not covered | impossible | non-\w+ | (?:no|not|n't|can't|cannot|don't|doesn't|isn't|aren't|won't)\b[^.!?]* | \w+n't\b[^.!?]* | only
     """,
     denied=False,
 )
@@ -283,7 +283,7 @@ CORRECTS = Signal(
 # Put off: nothing was tried yet. Not decided: nothing was agreed.
 LATER = Signal(
     r"""
-    tomorrow | tonight | later | on (?:mon|tues|wednes|thurs|fri|satur|sun)day | ask me | next (?:week|month|time|monday) | (?:at|over|on) the weekend | this weekend | when
+    tomorrow | tonight | later | in the (?:morning|evening|afternoon) | on (?:mon|tues|wednes|thurs|fri|satur|sun)day | ask me | next (?:week|month|time|monday) | (?:at|over|on) the weekend | this weekend | when
     i(?:'m| am| get) | afterwards | carry on | will do | i'll tell you | looking forward | talk soon | report back | (?:i'll|i will|will) (?:wait|report|let you know|try|see|
     check|do (?:that|it)|give it a (?:go|try)) | let me (?:check|try|see) | we'll see
     """,
@@ -391,7 +391,8 @@ def _is_sarcastic(sentence: str) -> bool:
 
 CONFIRMS = re.compile(
     r"^\W*(?:(?:yes|yep|oh),? )?(?:that's |you are |you're )?(?:right|correct|exactly|perfect|well done|spot on|it|the idea|"
-    r"very good|excellent|good job|nailed it|bingo|all (?:right|correct))\b|\b(?:well done|correct|spot on|you(?:'ve| have)? got it)\b",
+    r"very good|excellent|good job|nailed it|bingo|all (?:right|correct))\b|\b(?:well done|correct|spot on|you(?:'ve| have)? got it)\b"
+    r"|^\W*(?:beautiful|great|lovely|brilliant|bravo|nice|good|super|wonderful|there you go)\W*$",
     re.IGNORECASE,
 )
 # "It has been moved", "we replaced it", "Saved.": what somebody reports as done.
