@@ -24,15 +24,16 @@ CUSTOMER_SERVICE = {
         leaks? | leaking | came off | fell off | squeak\w* | rattl\w* | loose | doesn't (?:work|run|turn) any ?more
     """,
     "exchange": r"""
-        exchange\w* | swap\w* | replace\w* | (?:another|different|smaller|larger|bigger|right|other|correct) (?:ones?|size|colou?r|pair|model|item) |
-        one instead | i ordered | (?:new|another) one | in pieces
+        exchange\w* | swap\w* | replace\w* |
+        (?:another|different|smaller|larger|bigger|right|other|correct) (?:ones?|size|colou?r|pair|model|item) |
+        one instead | i ordered | (?:new|another) one | in pieces | (?:new|another) (?:one|pair|set|unit)
     """,
     "refund": r"""
         refund\w* | (?:money|deposit|payment|fare|fee|euros?|dollars?|pounds?) back | (?:my|the) (?:money|deposit) |
         reimburse\w* | pay (?:me|us) back | owe (?:me|us) |
         wait(?:ing)? for (?:the|my) (?:\d+ )?(?:money|euros?|dollars?|pounds?) |
         (?:sent|posted|shipped|returned) (?:\w+ )?back | cashback | compensat\w* | owed | credit(?:ed)? back |
-        get back (?:the|my) | give (?:me|us) back
+        get back (?:the|my) | give (?:me|us) back | my \d+ (?:euros?|dollars?|pounds?|quid)
     """,
     "billing": r"""
         charged | bill(?:ed|ing)? | invoice\w* | overcharged | double charge\w* | direct debit | fee | bank statement |
@@ -43,7 +44,11 @@ CUSTOMER_SERVICE = {
         complain\w* | rude(?:ly)? | unacceptable | treated | appalling | disgust\w+ | attitude | hung up | laughed |
         ignored | disrespect\w* | swore | sworn | shouted | yelled | threw | insult\w* | blamed | mocked | lied |
         his boss | her boss |
-        (?:your|the) (?:staff|waiter|waitress|driver|mechanic|receptionist|colleague|agent|clerk|cashier|guard|nurse|technician|manager|employee|doorman|fitter|man|woman|lady|guy|salesman|assistant|operator) (?:\w+ )?(?!said|told|promised|came|will|is coming|wrote|noted)\w+(?:ed|ew|ore|eft|ught|oke)
+        (?:your|the) (?:staff|waiter|waitress|driver|mechanic|receptionist|colleague|agent|clerk|cashier|guard|nurse|
+        technician|manager|employee|doorman|fitter|man|woman|lady|guy|salesman|assistant|operator) (?:\w+ )?(?!said|
+        told|promised|came|will|is coming|wrote|noted)\w+(?:ed|ew|ore|eft|ught|oke) |
+        (?:your|the) (?:courier|porter|guide|boss|chef|host|operator) (?:\w+ )?(?!said|told|promised|came|
+        will)\w+(?:ed|ew|ore|eft|ught|oke)
     """,
     "delivery": r"""
         deliver\w* | parcel | package | track\w* | ship(?:ped|ping|ment)? | courier | arriv\w+ |
@@ -52,27 +57,31 @@ CUSTOMER_SERVICE = {
         supposed to (?:come|arrive|be here) | any news (?:about|of|on) my | waiting in | (?:the|your) driver |
         come on (?:mon|tues|wednes|thurs|fri|satur|sun)day | (?:not|n't|never) (?:turned|shown) up |
         when (?:do|does|will|can) (?:\w+ ){1,5}?(?:come|arrive|get|be here) | letter ?box | neighbour |
-        out for delivery | expected (?:it|on|yesterday|last)
+        out for delivery | expected (?:it|on|yesterday|last) |
+        when [\w ]{1,40}(?:comes?|arrives?|be here|get here|delivered)
     """,
     "account": r"""
         account | profile |
         (?:change|update|correct) (?:my|the|our) (?:\w+ )?(?:address|email|name|phone|number|details|password) |
         (?:we've|i've|i|we) moved | new (?:address|email|phone|number|name) | (?:surname|name) (?:is|on) |
         old (?:name|address|number) | misspel\w+ | your records | contact details | phone number | email address |
-        date of birth | my details
+        date of birth | my details | in your (?:system|records|database) | birthday
     """,
     "question": r"[^?]*\?",
 }
 TECHNICAL_SUPPORT = {
     "data_loss": r"""
         deleted | recover\w* | restore\w* |
-        (?:files?|photos?|pictures?|documents?|data|notes|contacts|everything) (?:\w+ ){0,3}?(?:gone|lost|missing|disappeared|vanished|wiped) |
+        (?:files?|photos?|pictures?|documents?|data|notes|contacts|everything) (?:\w+ ){0,3}?(?:gone|lost|missing|
+        disappeared|vanished|wiped) |
         lost (?:all |my |everything)\w* | get (?:it|them) back | overwritten | overwrote | wiped | erased | vanish\w* |
-        bring (?:it|them) back | brought back | from (?:a|the|my) backup
+        bring (?:it|them) back | brought back | from (?:a|the|my) backup |
+        (?:isn't|aren't|not|no longer) (?:on the|there|in the) (?:\w+ )?(?:stick|drive|disk|card|folder|any ?more)
     """,
     "login": r"""
         log ?in | sign ?in | log(?:ged)? (?:me )?(?:in|out) | password | locked out | two-factor | verification code |
-        access (?:to )?my account | authenticat\w+ | fingerprint | face id | log-?in | pin | authenticator | unlock\w*
+        access (?:to )?my account | authenticat\w+ | fingerprint | face id | log-?in | pin | authenticator | unlock\w* |
+        lock(?:s|ed|ing)? (?:me|us) out | log(?:s|ged) (?:me|us) (?:out|off)
     """,
     "installation": r"""
         install\w* | set ?up | setup | driver\w* | installer | activation | set (?:it|this|the \w+|up the) up | plugin |
@@ -97,10 +106,12 @@ TECHNICAL_SUPPORT = {
     "hardware": r"""
         crack\w* | broken | keyboard | battery | button | spill\w* | dropped | won't (?:turn on|charge|switch on) |
         dead | screen | fan | cable | speaker | camera | port | hinge | printer | noise | loose | hot | overheat\w* |
-        plug | charger | monitor | speaker | microphone | lens | paper jam | howls
+        plug | charger | monitor | microphone | lens | paper jam | howls | projector | lamp | headphones? | headset |
+        scanner | touchpad | mouse | display | motor | wheel | usb | stick
     """,
     "how_to": r"""
-        how (?:do|can|to|would) | where (?:do|is|can) | can i | is it possible | turn (?:on|off|it off|that off) | disable | enable | switch
+        how (?:do|can|to|would) | where (?:do|is|can) | can i | is it possible | turn (?:on|off|it off|that off) |
+        disable | enable | switch
         off | setting\w* | change the
     """,
 }
@@ -138,7 +149,8 @@ SALES = {
         not (?:keen|convinced|sold|comfortable) | survive | yet another | already (?:have|use|using) | worr(?:y|ies) |
         what if | (?:nobody|no one) (?:\w+ ){0,4}?(?:will|would|uses?) | afraid | risk | skeptical | sceptical |
         overpriced | pricey | steep | a lot of money | lot of money | no budget | have to (?:ask|talk) | won't sign |
-        (?:run|get) (?:that|it|this) past | sign-off | approval
+        (?:run|get) (?:that|it|this) past | sign-off | approval | is a lot | a lot for |
+        would(?:n't| not) (?:\w+ )?(?:use|pay|need)
     """,
     "price": r"""
         how much | prices? | costs? | quote | rates? |
@@ -160,13 +172,15 @@ EDUCATIONAL = {
         useless at | what's the use | drop out |
         i(?:'m| am) (?:so |too |just )?(?:stupid|dumb|useless|hopeless|bad|lost|rubbish) | can't go on |
         never (?:pass|learn|make) | discouraged | failed again | not (?:smart|clever|good) enough | quit |
-        every(?:body|one) (?:else )?(?:\w+ ){0,4}(?:is|gets|can) | (?:faster|better|smarter|quicker) than me
+        every(?:body|one) (?:else )?(?:\w+ ){0,4}(?:is|gets|can) | (?:faster|better|smarter|quicker) than me |
+        don't feel like | pointless | can't be bothered | (?:tired|sick) of (?:it|this|studying|learning|practising) |
+        for (?:weeks|months|years) and (?:it )?still
     """,
     "practice": r"""
-        quiz\w* | practi[cs]e\w* | test me | drill\w* | ask me |
+        quiz\w* | test me | drill\w* | ask me |
         give me (?:some |a few |more |another )?(?:questions?|problems?|exercises?|sums?) |
         more (?:questions|exercises|problems) | mock | flash ?cards? | train me | examine me |
-        (?:ask|give|set) me (?:\w+ )?(?:three|five|ten|a few|some|another)
+        (?:ask|give|set) me (?:\w+ )?(?:three|five|ten|a few|some|another) | practi[cs]e | practi[cs]ing
     """,
     "check_work": r"""
         check\w* | is (?:this|that|it|my \w+) (?:right|correct|ok|okay|any good) | did i (?:do|get) |
@@ -184,7 +198,9 @@ EDUCATIONAL = {
     "homework": r"""
         homework | assignment | due (?:tomorrow|on|monday|friday) | (?:problem|question|exercise|task|number) \d+ |
         worksheet | essay | for (?:class|school) | set (?:us|as) | exercise | task | hand in | hand it in |
-        stuck (?:with|on|at) | solve | problem set | i have to (?:show|prove|solve|write|find|hand)
+        stuck (?:with|on|at) | solve | problem set | i have to (?:show|prove|solve|write|find|hand) |
+        for (?:tomorrow|monday|friday|next week) | (?:the|my|our) teacher (?:wants|asked|gave|says) |
+        i need to (?:find|solve|write|show|prove|hand)
     """,
     "explain": r"""
         explain\w* | understand\w* | what (?:is|are|does|do|'s) | why | how (?:does|do|come|can) | mean\w* |

@@ -12,12 +12,15 @@ CLAUSE = re.compile(r"[,;:]\s+|\s+(?:but|however|although|though|except|yet|and)
 # Negations that deny nothing.
 IDIOMS = Signal(
     r"""
-    no (?:worries|rush|hurry|problem|problems|need|fuss|doubt|wonder|matter|trouble|idea (?:how|why) i) | can't
-    (?:believe|wait|complain|thank you enough|fault) | cannot (?:believe|wait|complain) | could(?:n't| not) (?:be
-    (?:happier|better)|agree more|have) | not bad | not at all | nothing (?:else|more|to add) | no (?:more|further|other)
-    questions? | without (?:a|any) (?:murmur|fuss|hitch|problem|trouble|issue|word) | never (?:\w+ ){1,4}before | never (?:mix|forget|confuse|look back)\w* | no (?:reason|point) to (?:wait|worry) | (?:didn't|did not|never|hadn't)
-    (?:know|knew|realise[d]?|realize[d]?|thought|think|noticed?|expect(?:ed)?) | don't (?:worry|mind) | wasn't (?:it|so hard)
-    | it wasn't
+    no (?:worries|rush|hurry|problem|problems|need|fuss|doubt|wonder|matter|trouble|idea (?:how|why) i) |
+    can't (?:believe|wait|complain|thank you enough|fault) | cannot (?:believe|wait|complain) |
+    could(?:n't| not) (?:be (?:happier|better)|agree more|have) | not bad | not at all |
+    nothing (?:else|more|to add) | no (?:more|further|other) questions? |
+    without (?:a|any) (?:murmur|fuss|hitch|problem|trouble|issue|word) | never (?:\w+ ){1,4}before |
+    never have (?:thought|guessed|known) | for not | never (?:mix|forget|confuse|look back)\w* |
+    no (?:reason|point) to (?:wait|worry) |
+    (?:didn't|did not|never|hadn't) (?:know|knew|realise[d]?|realize[d]?|thought|think|noticed?|expect(?:ed)?) |
+    don't (?:worry|mind) | wasn't (?:it|so hard) | it wasn't
     """,
     denied=False,
 )
@@ -28,28 +31,29 @@ NEGATION = re.compile(
 )
 TROUBLE = Signal(
     r"""
-    errors? | crash\w* | fr(?:eez\w*|oze|ozen) | fail\w* | slow(?:er|ly)? | lag\w* | stuck | dead | died | broken?
-    | broke | wrong | missing | lost | empty | expired | blank | drops | noise | leak\w* | worse | bad(?:ly)? |
+    errors? | crash\w* | fr(?:eez\w*|oze|ozen) | fail\w* | slow(?:er|ly)? | lag\w* | stuck | dead | died | broken? |
+    broke | wrong | missing | lost | empty | expired | blank | drops | noise | leak\w* | worse | bad(?:ly)? |
     confus\w* | useless | problems? | issues? | trouble | faults? | faulty | delay\w* | late | bills? | complaints? |
     outages? | still | again | only | half | yet | nonsense | rubbish | terrible | awful | annoy\w* | angry | joke |
-    worried | unfair | disabled | denied | blocked | invalid | unknown | unavailable | forbidden | unsupported | otherwise | as before | same as ever |
-    (?:now|then) (?:it|that) (?:says|asks|wants|tells) | sad | unhappy | rude | damaged | scratched | cracked | dirty | refus\w* | reject\w* | declin\w* | unclear |
-    hopeless | pity | shame | sadly | gone |
-    stop(?:s|ped) | supposedly
+    worried | unfair | disabled | denied | blocked | invalid | unknown | unavailable | forbidden | unsupported |
+    otherwise | mixed up | puzzled | as before | same as ever | (?:now|then) (?:it|that) (?:says|asks|wants|tells) |
+    sad | unhappy | rude | damaged | scratched | cracked | dirty | refus\w* | reject\w* | declin\w* | unclear |
+    hopeless | pity | shame | sadly | gone | stop(?:s|ped) | supposedly
     """,
     denied=False,
 )
 GOOD = Signal(
     r"""
-    good | great | fine | nice | lovely | love[sd]? | perfect\w* | wonderful | brilliant | excellent | super | superb |
-    happy | glad | relie\w+ | pleased | satisf\w+ | helpful | helped | helps | fast | quick\w* | instant\w* | clear | clearly
-    | smooth\w* | star | hero | hug | fun | yay | hooray | neat | sorted | done | doable | reasonable | works? |
-    worked | working | right | correct | exactly | makes sense | thanks? | thank you | cheers | ta | appreciate\w* |
-    awesome | amazing | fantastic | cool | easy | finally | at last | spot on | like a charm | fair | deal | agreed |
-    convinced | better | beautiful\w* | delicious | useful | found | phew | yes | yep | ok(?:ay)? | sure | alright | got you | gotcha | understood | true | smashing | impress\w+ | reliable | splendid | honest | nicely | angel | legend | genius | life ?saver | gem | marvellous | grateful | obliged | merci |
-    bravo | magic | delighted | thrilled | chuffed | ready | treat | ace | convinced | confirmed | impeccable | flawless\w* |
-    bingo | wow | aha | ha | decent | accepted | i can | we can | hurrah | solid |
-    stable
+    good | great | fine | nice | lovely | love[sd]? | perfect\w* | wonderful | brilliant | excellent | super |
+    superb | happy | glad | relie\w+ | pleased | satisf\w+ | helpful | helped | helps | fast | quick\w* | instant\w* |
+    clear | clearly | smooth\w* | star | hero | hug | fun | yay | hooray | neat | sorted | done | doable |
+    reasonable | works? | worked | working | right | correct | exactly | makes sense | thanks? | thank you | cheers |
+    ta | appreciate\w* | awesome | amazing | fantastic | cool | easy | finally | at last | spot on | like a charm |
+    fair | deal | agreed | convinced | better | beautiful\w* | delicious | useful | found | phew | yes | yep |
+    ok(?:ay)? | sure | alright | got you | gotcha | understood | true | smashing | impress\w+ | reliable | splendid |
+    honest | nicely | angel | legend | genius | life ?saver | gem | marvellous | grateful | obliged | merci | bravo |
+    magic | delighted | thrilled | chuffed | ready | treat | ace | confirmed | impeccable | flawless\w* | bingo |
+    wow | aha | ha | decent | accepted | i can | we can | hurrah | solid | stable
     """,
     denied=False,
 )
