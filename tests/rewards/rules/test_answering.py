@@ -59,6 +59,13 @@ def test_one_slip_is_forgiven_and_two_are_not():
     assert word_order("I think that the the parcel is in in Leeds now and will arrive soon.") < 0.5
 
 
+def test_writing_everything_in_small_letters_is_no_disorder():
+    small = "unplug the kettle first. then open the lid. wipe the seal dry. close it again."
+    assert word_order(small) == 1.0
+    # Where one sentence begins with a capital, those that do not were moved.
+    assert word_order(small.replace("unplug", "Unplug")) < 0.5
+
+
 def test_a_text_said_twice_loses_three_quarters():
     words = words_of(REPLY)
     assert repeated_share(words) == 0.0

@@ -105,12 +105,12 @@ FORBIDDEN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
 )
 DOUBLED = frozenset(listed("that, had, very, no, bye, so, really, ha, is, now, there"))
 STRAYS = (
-    # a capital inside a sentence, a sentence that starts small, and one that stops after "the" or "of"
+    # a capital inside a sentence, and a sentence that stops after "the" or "of"
     re.compile(
         r"[a-z,;]\s+(?:The|An|Your|We|You|It|If|And|But|To|In|Of|Is|Are|Please|This|That|For|With|Then|So|First)\b(?!')"
     ),
-    re.compile(r"[a-z]{3}[.!?]\s+[a-z]{2,}"),
     re.compile(
         r"\b(?:an?|the|my|your|our|their|its|every|of|from|into|and|or|because|i'll|we'll)[.,;:!?]", re.IGNORECASE
     ),
 )
+SMALL_START = re.compile(r"[a-z]{3}[.!?]\s+[a-z]{2,}")
