@@ -193,7 +193,7 @@ class DesignProblem:
 
     def _read_duties(self) -> None:
         required = self.requirements
-        self.duties = DutyRoster(required, self.before)
+        self.duties = DutyRoster(required)
         watched = {a for a in self.duties.watched if len(self.eligible[a]) > 0}
         # By activity: its pools in which nobody has the skills.
         self.unable = {a: [p for p in self.eligible[a] if not self.duties.able(a, p)] for a in watched}
