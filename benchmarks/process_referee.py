@@ -11,9 +11,9 @@ requirements say is taken as follows:
   first pool works. At the end of a shift work rests and goes on in the next one. Time 0 is Monday 0:00.
 - Activities of `different_people` are never given to the last person who did the other; those of `same_person` only to
   that person. Nobody takes work who would leave nobody for the duties that are linked with it and still to be done, as
-  long as somebody in the pool would not. Among the free, the first in the file is taken; a queue is served in order of arrival, except that a
-  request waiting for somebody in particular is passed over, and that pools may serve by priority, by due time
-  or the shortest first.
+  long as somebody in the pool would not. Among the free, the first in the file is taken; a queue is served in order of
+  arrival, except that a request waiting for somebody in particular is passed over, and that pools may serve by
+  priority, by due time or the shortest first.
 - Gateways whose conditions name one variable decide alike: the first draws its value, the others use what is known
   of it. It is drawn anew when the activity that decides it (an outcome of the requirements) was done again.
 - A loop of the requirements repeats at most `most` times: after that, its way back is closed.

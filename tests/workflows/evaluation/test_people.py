@@ -511,9 +511,7 @@ def test_nobody_takes_work_that_leaves_a_later_duty_without_anybody(
     work = {"duration": {"mean": 10.0}, "pools": ["desk"]}
     activities = {name: {**work, "skills": some} for name, some in SIGNING.items()}
     people = {who: {"pools": ["desk"], "skills": some} for who, some in skills.items()}
-    requirements = asked(
-        activities, people, rate=0.04, pools={"desk": {"most": 3}}, rules={"different_people": apart}
-    )
+    requirements = asked(activities, people, rate=0.04, pools={"desk": {"most": 3}}, rules={"different_people": apart})
     found = tries(Sequence(tuple(map(Activity, SIGNING))), requirements, desk=3)
     whole = [one for one in found.values() if one["sign"]]
     assert len(whole) >= MANY
@@ -532,9 +530,7 @@ def test_three_duties_of_three_people_are_shared_out_with_all_three_in_mind() ->
     people = {who: {"pools": ["desk"], "skills": some} for who, some in
               {"Anna": ["goods"], "Ben": ["goods"], "Cleo": []}.items()}  # fmt: skip
     apart = [["order", "receive"], ["receive", "pay"], ["order", "pay"]]
-    requirements = asked(
-        activities, people, rate=0.02, pools={"desk": {"most": 3}}, rules={"different_people": apart}
-    )
+    requirements = asked(activities, people, rate=0.02, pools={"desk": {"most": 3}}, rules={"different_people": apart})
     found = tries(Sequence(tuple(map(Activity, skills))), requirements, desk=3)
     whole = [one for one in found.values() if one["pay"]]
     assert len(whole) >= MANY

@@ -1,14 +1,13 @@
 """Who can do what with the pools and servers of a plan, so that no case waits for somebody who is not there.
 
-Work is given to people who leave somebody for the duties that follow, so a plan is safe if there is one way to share out
-everything that duties link.
+Work is given to people who leave somebody for the duties that follow, so a plan is safe if there is one way to share
+out everything that duties link.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from groupwise.workflows.duties import MOST_UNNAMED, members
 from groupwise.workflows.requirements import Requirements
-
 
 # So many ways to share out work are tried before one is taken to exist.
 MOST_TRIED = 2_000
@@ -89,7 +88,7 @@ class DutyRoster:
         return None
 
     def _shared_out(self, able: Mapping[int, int]) -> bool:
-        """Whether somebody can be found for each of some activities, by who may do them; assumed after many attempts."""
+        """Whether there is somebody for each of some activities, by who may do them; assumed after many attempts."""
         order = sorted(able, key=lambda one: able[one].bit_count())
         stack: list[tuple[int, ...]] = [()]
         for _ in range(MOST_TRIED):

@@ -44,9 +44,9 @@ BUSY_TIME, WAKE = range(2)
 POOL_FIELDS = 10
 # By name, a pool's servers are the addresses of workers, and WAKE is the time of its pending event. A worker begins
 # like a pool (FREE is 1 or 0, POOL_NUMBER its own number); after its shifts come the addresses of its pools, from
-# SERVER_BASE on. A duty says who may do an activity: how many activities other people must do, how many the same person,
-# how many others duties link with it, directly or through others, and its own number. Then come the numbers of the first
-# two kinds, for every worker whether the skills are there, and the addresses of the linked duties.
+# SERVER_BASE on. A duty says who may do an activity: how many activities other people must do, how many the same
+# person, how many others duties link with it, directly or through others, and its own number. Then come the numbers of
+# the first two kinds, for every worker whether the skills are there, and the addresses of the linked duties.
 APART, BOUND, LINKED, OF = range(4)
 DUTY_FIELDS = 4
 
