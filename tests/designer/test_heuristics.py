@@ -9,10 +9,10 @@ import numpy as np
 from groupwise.designer.familiarity import training_distance
 from groupwise.designer.generations import RULED, Generations
 from groupwise.designer.heuristics import (
+    ALWAYS,
     FIRST,
     HEURISTICS,
     PORTFOLIO,
-    ALWAYS,
     HeuristicQueue,
     genes_of,
     heuristic_keys,

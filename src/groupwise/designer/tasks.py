@@ -453,7 +453,8 @@ class RequirementsLibrary:
 
 
 # Simulated cases, where formulas do not apply: enough to tell designs apart that see the same arrivals and durations.
-CASES = 2_000
+# More designs are worth more than longer simulations: those that are shown are simulated again.
+CASES = 500
 
 
 def score_design(prepared: PreparedRequirements, design: Design, seed: int = 0) -> DesignScore:
