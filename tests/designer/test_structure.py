@@ -111,8 +111,8 @@ def test_every_plan_for_ends_and_repeated_outcomes_keeps_the_rules_and_comes_bac
     required = asked(outcomes, **rest)
     problem, rng = DesignProblem(required), np.random.default_rng(1)
     assert problem.limits == ()
-    widest = np.arange(24) >= 16
-    plans = construct(problem, lambda ask: (rng.random(ask.legal.shape) * ask.legal).argmax(-1), 24, widest=widest)
+    freedom = np.arange(24) // 6
+    plans = construct(problem, lambda ask: (rng.random(ask.legal.shape) * ask.legal).argmax(-1), 24, freedom=freedom)
     for design in Drafter(problem)(plans):
         assert broken_rules(design, required) == []
         again = lift(document_of(design, required))

@@ -309,8 +309,8 @@ def test_a_deadline_counts_what_data_and_loops_make_a_case_wait_for() -> None:
     parts["activities"]["a"]["writes"] = parts["activities"]["b"]["reads"] = ["x"]
     assert said(parse_requirements(parts)) == [
         (
-            "every design takes at least 180 s, because of a → b, but only 130 s are allowed "
-            "('b' reads 'x', which 'a' writes; a case takes at most 130 s)"
+            "every design takes at least 3 min, because of a → b, but only 2.167 min are allowed "
+            "('b' reads 'x', which 'a' writes; a case takes at most 2.167 min)"
         )
     ]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from groupwise.designer.construction import construct
 from groupwise.designer.plans import Plans
-from groupwise.designer.problem import Bools, DesignProblem, Floats
+from groupwise.designer.problem import Bools, DesignProblem, Floats, Ints
 from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
 from groupwise.designer.tasks import PreparedRequirements, score_design
 from groupwise.workers import Workers
@@ -30,13 +30,13 @@ class PlanRequest:
     """Plans to make: random numbers [plans, slots], ε and whether to be greedy [plans], and what to start from.
 
     With `parents` they are edits, which come out differently with `other`; with `preferences` those take the place of
-    uniform exploration. `record` and `widest` are as in `construct`.
+    uniform exploration. `record` and `freedom` are as in `construct`.
     """
 
     points: Floats
     epsilon: Floats
     greedy: Bools
-    widest: Bools
+    freedom: Ints
     parents: Parents | None = None
     other: bool = False
     preferences: tuple[Preference, ...] = ()
@@ -47,7 +47,7 @@ class PlanRequest:
         parents = self.parents
         if parents is not None:
             parents = Parents(parents.choices[rows], parents.unit_order[rows], parents.again[rows])
-        arrays = {name: getattr(self, name)[rows] for name in ("points", "epsilon", "greedy", "widest", "preferences")}
+        arrays = {name: getattr(self, name)[rows] for name in ("points", "epsilon", "greedy", "freedom", "preferences")}
         return replace(self, parents=parents, **arrays)
 
 
@@ -65,10 +65,10 @@ def make_plans(prepared: PreparedRequirements, view: PolicyView, request: PlanRe
     chooser = PolicyChooser(view, request.points, request.epsilon, request.greedy, request.temperature, guide)
     problem, count = prepared.problem, len(request.points)
     if request.parents is None:
-        plans = construct(problem, chooser, count, request.record, request.widest)
+        plans = construct(problem, chooser, count, request.record, request.freedom)
         return MadePlans(plans, prepared.drafter(plans), chooser.log_probabilities(plans))
     retake = Retake(problem, request.parents, chooser, request.other)
-    plans = construct(problem, retake, count, request.record, request.widest)
+    plans = construct(problem, retake, count, request.record, request.freedom)
     return MadePlans(plans, prepared.drafter(plans), retake.logp)
 
 

@@ -33,6 +33,7 @@ from groupwise.workflows.inspection import is_requirements, open_workflow
 from groupwise.workflows.lower_bounds import best_cycle_time
 from groupwise.workflows.process_mining import SUPPORT, requirements_from_log
 from groupwise.workflows.requirements import Requirements, read_requirements
+from groupwise.workflows.time_words import in_time
 
 Files = tuple[Path, ...]
 Words = tuple[str, ...]
@@ -159,7 +160,7 @@ def feedback(
         result = {"mistakes": mistakes, "losses": losses, "correction": asdict(analysis.correction)}
         answer({**result, "cycle_time_now": now.cycle_time})
     else:
-        say(*analysis.lines(), f"The predicted cycle time is now {now.cycle_time:.4g} s. Stored in {memory}.")
+        say(*analysis.lines(), f"The predicted cycle time is now {in_time(now.cycle_time, 4)}. Stored in {memory}.")
     return 0
 
 
@@ -195,7 +196,7 @@ def requirements(
             print(_text(found, Path("-.yaml")), end="")
         say(*(f"# note: {note}" for note in notes), *(f"# ✗ {conflict}" for conflict in conflicts))
         if chain:
-            say(f"# {found.name}: no design can be faster than {best:.6g} s: {' → '.join(chain)}")
+            say(f"# {found.name}: no design can be faster than {in_time(best, 4)}: {' → '.join(chain)}")
     return 1 if conflicts else 0
 
 

@@ -33,7 +33,7 @@ from groupwise.designer.memory import Recollection
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import DesignProblem, insist_designable
 from groupwise.designer.results.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
-from groupwise.designer.tasks import PreparedRequirements, score_design
+from groupwise.designer.tasks import CASES, PreparedRequirements, score_design
 from groupwise.errors import ConfigError
 from groupwise.memory import MemorySystem
 from groupwise.workers import Workers
@@ -42,6 +42,8 @@ from groupwise.workflows.requirements import Requirements, Weights
 
 # Evaluations: more are allowed while no design is legal and better than the one to start from.
 BUDGETS = (64, 128, 256, 512)
+# The most activities of cases to simulate for twice the evaluations, if that is only to find something better still.
+MOST_SIMULATED = 1_500_000
 # A rise of the score for which doubling the evaluations is worth while.
 WORTHWHILE = 0.003
 STOPPING = TrainingSettings(early_stopping=True)
@@ -187,8 +189,9 @@ class DesignSession:
             best = self.generations.best.score
             if best is None or best.broken:
                 continue
-            # Formulas are quick, so the search goes on as long as it pays.
-            quick = best.performance is not None and best.performance.tier == "analytic"
+            # The search goes on as long as it pays, where it takes little time.
+            formulas = best.performance is not None and best.performance.tier == "analytic"
+            quick = formulas or 2 * budget * CASES * len(self.requirements.activities) <= MOST_SIMULATED
             if best.total > before and (not quick or best.total < reached + WORTHWHILE):
                 return
             reached = best.total

@@ -69,6 +69,15 @@ class CaseFlow:
             return 1 + loop.repetitions
         return loop.repetitions if {outcome.after, *inside} <= {*loop.redo} else 1.0
 
+    def comes_after_loop(self, outcome: RequiredOutcome, name: str) -> bool:
+        """Whether an outcome is decided once, after the last round of a loop that an activity belongs to."""
+        inside = {activity for branch in outcome.branches.values() for activity in branch.activities}
+        for loop in self.requirements.loops:
+            around = {*loop.activities, *loop.redo}
+            if {outcome.after, name} <= around and not (inside and inside <= around):
+                return True
+        return False
+
     @property
     def ended(self) -> float:
         return sum(self.ends.values())

@@ -17,7 +17,7 @@ from groupwise.designer.learning import likeliest
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.results.course import candidates_line, diversity_table
-from groupwise.designer.results.explanation import ParetoRow, in_time, lines_of, listed, one_line, row_of
+from groupwise.designer.results.explanation import ParetoRow, lines_of, listed, one_line, row_of
 from groupwise.designer.results.figures import draw_front, draw_generations, draw_parts, draw_stages
 from groupwise.designer.results.outcome import STAGES, DesignOutcome
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, held_out, own_requirements
@@ -27,6 +27,7 @@ from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.pictures.svg import svg
 from groupwise.workflows.scoring import ScorePart
+from groupwise.workflows.time_words import in_time
 
 WIDEST = 110
 # Lines of the workflow before it is cut off.
