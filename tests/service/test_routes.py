@@ -270,9 +270,9 @@ def test_asking_for_a_job_and_changing_one_wake_the_supervisor(parts: ServiceSta
     (path / "status.json").write_text(json.dumps(status))
     assert (job_routes.resume(job, parts, ANN).state, woken()) == ("queued", True)
     assert parts.jobs.get(job.id).since == 3, "what its three attempts came to says nothing of the next"
-    assert [one.id for one in job_routes.list_jobs(parts, ANN, "queued", 5).jobs] == [job.id]
-    assert [one.id for one in job_routes.list_jobs(parts, ANN, "cancelled", 5).jobs] == []
-    assert [one.id for one in job_routes.list_jobs(parts, BOB, None, 5).jobs] == []
+    assert [one.id for one in job_routes.list_jobs(parts, ANN, "queued", 0, 5).jobs] == [job.id]
+    assert [one.id for one in job_routes.list_jobs(parts, ANN, "cancelled", 0, 5).jobs] == []
+    assert [one.id for one in job_routes.list_jobs(parts, BOB, None, 0, 5).jobs] == []
     parts.jobs.cancel(job.id)
     assert job_routes.delete(job, parts, ANN).status_code == 204
     assert (woken(), path.exists()) == (True, False)

@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunNotFound
-from groupwise.service.runs import SHOWN, GroupNotFound, Runs, TrajectoryNotFound, _turns, facts
+from groupwise.service.runs import SHOWN, GroupNotFound, Runs, TrajectoryNotFound, _turns
 from groupwise.training.events import EventLog
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import write_groups
@@ -94,19 +94,14 @@ def test_a_run_is_a_folder_with_settings_or_a_log(runs: Runs, tmp_path: Path) ->
         with pytest.raises(RunNotFound, match="there is no run"):
             runs.path(name)
     create_run(TrainingConfig.from_dict({"output_dir": str(tmp_path), "run_name": "new"}))
-    assert [info.id for info in runs.all()] == ["new", "r"]
+    runs.index.refresh()
+    assert runs.index.cards.keys() == {"new", "r"}
     (tmp_path / "new").rename(tmp_path / "not a run")
-    assert [info.id for info in runs.all()] == ["r"]
-    found = facts(runs.info("r"))
-    assert "path" not in found
-    assert (found["id"], found["state"], found["step"], found["total"], found["attempt"]) == (
-        "r",
-        "finished",
-        10,
-        10,
-        1,
-    )
-    assert found["metrics"] == {"reward/mean": 2.0, "both": 2.0, "eval/reward_mean": 10.0}
+    runs.index.refresh()
+    assert runs.index.cards.keys() == {"r"}
+    found = runs.index.cards["r"]
+    assert (found.state, found.step, found.total, found.attempt) == ("finished", 10, 10, 1)
+    assert found.metrics == {"reward/mean": 2.0, "both": 2.0, "eval/reward_mean": 10.0}
 
 
 @pytest.mark.parametrize(("totals", "mean", "std", "zero"), [

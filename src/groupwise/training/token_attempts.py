@@ -120,8 +120,8 @@ def imitation(rows: Sequence[Row], policy: LanguagePolicy, device: str) -> Batch
     """A batch that raises the likelihood of the given rows: every own token has advantage 1.
 
     Its metric is the loss of the demonstrations. It has no reward, because nothing was attempted, and no surrogate
-    loss, which is -1 at every step. Nobody sampled them, so the ratio is taken against the learner's own log-probabilities: it is 1, and the gradient of
-    the policy loss is that of the negative log-likelihood per token.
+    loss, which is -1 at every step. Nobody sampled them, so the ratio is taken against the learner's own
+    log-probabilities: it is 1, and the gradient of the policy loss is that of the negative log-likelihood per token.
     """
     # `row >= 0` is true at every token; padded with false it marks the rows.
     mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
