@@ -236,7 +236,7 @@ def test_whoever_unsubscribes_is_told_no_more(parts: ServiceState) -> None:
         await client._obey({"type": "unsubscribe", "topic": "run", "run": "c"})  # which it never followed
         parts.topics.tell("runs", {"": "1"})
         parts.topics.tell("metrics", {"": "2"})
-        assert client._latest == {"metrics": "2"}
+        assert client._latest == {"runs": REREAD, "metrics": "2"}, "what it was told when it subscribed, and no more"
         assert client._places.keys() == parts.followers._open.keys() == {"b"}
         assert [json.loads(text).get("run") for text in list(client._outbox)[-3:]] == [None, "a", "c"]
         await client._leave()

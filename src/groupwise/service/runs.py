@@ -132,17 +132,19 @@ class Runs:
             raise GroupNotFound(f"run {run} has no saved groups for step {step}", hint=hint)
         return read_groups(path)
 
-    def groups(self, run: str, step: int) -> list[dict[str, Any]]:
+    def groups(self, run: str, step: int) -> dict[str, Any]:
         rows = sorted(self.rows(run, step), key=lambda row: row["group_id"])
-        return [_group(name, list(members)) for name, members in groupby(rows, key=lambda row: row["group_id"])]
+        found = [_group(name, list(members)) for name, members in groupby(rows, key=lambda row: row["group_id"])]
+        return {"run": run, "step": step, "scale": scale_of(rows), "groups": found}
 
     def trajectory(self, run: str, trajectory: str, step: int | None) -> dict[str, Any]:
         # Newest first: people look at what was just logged.
         steps = [step] if step is not None else self.steps_with_groups(run)[::-1][:SEARCHED]
         for number in steps:
-            for row in self.rows(run, number):
+            rows = self.rows(run, number)
+            for row in rows:
                 if row["trajectory_id"] == trajectory:
-                    return _attempt_whole(row)
+                    return {**_attempt_whole(row), "scale": scale_of(rows)}
         where = f"in step {step}" if step is not None else f"in its last {SEARCHED} steps"
         hint = "Add ?step= if you know it."
         raise TrajectoryNotFound(f"run {run} has no attempt {trajectory!r:.80} {where}", hint=hint)
@@ -166,6 +168,11 @@ def _near(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, 1)
     start = f"Did you mean {near[0]!r}? " if near else ""
     return f"{start}GET /api/runs/{{run}} lists its metrics under `known`; send names=a&names=b for several."
+
+
+def scale_of(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The largest advantage among attempts."""
+    return max((abs(row["advantage"]) for row in rows), default=0.0)
 
 
 def _group(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -211,6 +211,24 @@ class SeriesPage(BaseModel):
     series: dict[str, Curve]
 
 
+class Arm(BaseModel):
+    """Runs that differ in nothing but their seed."""
+
+    name: str
+    runs: list[str]
+
+
+class CompareView(BaseModel):
+    """Runs side by side, with the verdict of `groupwise compare`."""
+
+    metric: str
+    arms: list[Arm]
+    settings: dict[str, dict[str, str]] = Field(description="The settings that differ, with each run's value.")
+    headline: str
+    verdicts: list[str]
+    cautions: list[str]
+
+
 class AttemptView(BaseModel):
     trajectory_id: str
     total: float | None = Field(description="The score; null if the attempt failed.")
@@ -239,6 +257,7 @@ class GroupView(BaseModel):
 class GroupPage(BaseModel):
     run: str
     step: int
+    scale: float = Field(description="The largest advantage of the step's attempts: what colours are measured by.")
     groups: list[GroupView]
 
 
@@ -263,6 +282,7 @@ class TrajectoryView(AttemptView):
     group_id: str
     task_id: str
     prompt: str
+    scale: float = Field(description="The largest advantage of the step's attempts: what colours are measured by.")
     turns: list[TurnView] = Field(description="Empty if tokens were not recorded.")
 
 

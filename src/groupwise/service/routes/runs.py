@@ -6,9 +6,11 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.responses import FileResponse
 
 from groupwise.errors import GroupwiseError
+from groupwise.metrics import HELD_OUT
 from groupwise.service import schemas
 from groupwise.service.keys import Who
 from groupwise.service.refusals import refusals
+from groupwise.service.run_comparison import compared
 from groupwise.service.run_index import change_labels
 from groupwise.service.run_list import Order, Wanted, counted
 from groupwise.service.runs import ReportNotFound
@@ -59,6 +61,18 @@ def list_runs(
     return schemas.RunList.model_construct(
         runs=found[begin : begin + limit], total=len(found), next=following, counts=counted(seen)
     )
+
+
+@router.get("/api/compare", responses=refusals(404))
+def compare(
+    parts: Shared,
+    who: Asker,
+    run: Annotated[list[schemas.RunName], Query(min_length=1, max_length=50, description="The runs to compare.")],
+    metric: Annotated[str, Query(min_length=1, max_length=200)] = HELD_OUT,
+) -> schemas.CompareView:
+    """Which settings of runs differ, and which differences in a metric may be claimed."""
+    names = [parts.ownership.run(name, who) for name in dict.fromkeys(run)]
+    return schemas.CompareView.model_validate(compared(parts.runs, names, metric))
 
 
 @router.post("/api/runs/orders", responses=refusals())
@@ -179,7 +193,7 @@ def group_steps(run: OwnRun, parts: Shared) -> schemas.GroupSteps:
 @router.get("/api/runs/{run}/groups/{step}", responses=refusals(404))
 def groups(run: OwnRun, step: Step, parts: Shared) -> schemas.GroupPage:
     """The groups of a step, with each attempt's score and advantage."""
-    return schemas.GroupPage.model_validate({"run": run, "step": step, "groups": parts.runs.groups(run, step)})
+    return schemas.GroupPage.model_validate(parts.runs.groups(run, step))
 
 
 @router.get("/api/runs/{run}/trajectories/{trajectory:path}", responses=refusals(404))
