@@ -4,6 +4,16 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * Arm
+         * @description Runs that differ in nothing but their seed.
+         */
+        Arm: {
+            /** Name */
+            name: string;
+            /** Runs */
+            runs: string[];
+        };
         /** AttemptView */
         AttemptView: {
             /** Trajectory Id */
@@ -176,6 +186,31 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /**
+         * CompareView
+         * @description Runs side by side, with the verdict of `groupwise compare`.
+         */
+        CompareView: {
+            /** Metric */
+            metric: string;
+            /** Arms */
+            arms: components["schemas"]["Arm"][];
+            /**
+             * Settings
+             * @description The settings that differ, with each run's value.
+             */
+            settings: {
+                [key: string]: {
+                    [key: string]: string;
+                };
+            };
+            /** Headline */
+            headline: string;
+            /** Verdicts */
+            verdicts: string[];
+            /** Cautions */
+            cautions: string[];
+        };
         /** ConversationList */
         ConversationList: {
             /** Conversations */
@@ -247,6 +282,11 @@ export interface components {
             steps: number[];
             /** Values */
             values: number[];
+            /**
+             * At
+             * @description Where each point stands on the axis, unless that is the step.
+             */
+            at?: number[] | null;
         };
         /**
          * DesignRequest
@@ -454,6 +494,11 @@ export interface components {
             run: string;
             /** Step */
             step: number;
+            /**
+             * Scale
+             * @description The largest advantage of the step's attempts: what colours are measured by.
+             */
+            scale: number;
             /** Groups */
             groups: components["schemas"]["GroupView"][];
         };
@@ -495,6 +540,16 @@ export interface components {
         };
         /** JobList */
         JobList: {
+            /**
+             * Total
+             * @description How many there are in all.
+             */
+            total: number;
+            /**
+             * Next
+             * @description The place of the first one of the next page; null on the last page.
+             */
+            next: number | null;
             /** Jobs */
             jobs: components["schemas"]["JobView"][];
         };
@@ -542,6 +597,20 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /**
+         * LabelChange
+         * @description What to change of a run's labels; what is left out stays as it is.
+         */
+        LabelChange: {
+            /** Title */
+            title?: string | null;
+            /** Tags */
+            tags?: string[] | null;
+            /** Notes */
+            notes?: string | null;
+            /** Archived */
+            archived?: boolean | null;
+        };
         /** Me */
         Me: {
             /** Name */
@@ -550,6 +619,35 @@ export interface components {
             scope: string;
             /** Keys Required */
             keys_required: boolean;
+        };
+        /**
+         * MetricView
+         * @description What a metric means: a row of the registry that the page, reports and documents read.
+         */
+        MetricView: {
+            /** Name */
+            name: string;
+            /** Meaning */
+            meaning: string;
+            /** Unit */
+            unit: string;
+            /**
+             * Better
+             * @enum {string}
+             */
+            better: "higher" | "lower" | "";
+            /**
+             * Panel
+             * @description The chart it is drawn in; empty if it has none of its own.
+             */
+            panel: string;
+            /** Label */
+            label: string;
+            /**
+             * Worry
+             * @description When to look closer.
+             */
+            worry: string;
         };
         /** MetricsView */
         MetricsView: {
@@ -634,8 +732,58 @@ export interface components {
         };
         /** RunList */
         RunList: {
+            /**
+             * Total
+             * @description How many there are in all.
+             */
+            total: number;
+            /**
+             * Next
+             * @description The place of the first one of the next page; null on the last page.
+             */
+            next: number | null;
             /** Runs */
             runs: components["schemas"]["RunView"][];
+            /**
+             * Counts
+             * @description How many runs there are for each state, product, environment, tag and owner.
+             */
+            counts: {
+                [key: string]: {
+                    [key: string]: number;
+                };
+            };
+        };
+        /**
+         * RunOrder
+         * @description One change to many runs at once.
+         */
+        RunOrder: {
+            /** Runs */
+            runs: string[];
+            /**
+             * Do
+             * @enum {string}
+             */
+            do: "archive" | "restore" | "tag" | "untag" | "delete";
+            /**
+             * Tag
+             * @description The tag to add or remove.
+             */
+            tag?: string | null;
+        };
+        /** RunOrderAnswer */
+        RunOrderAnswer: {
+            /** Done */
+            done: string[];
+            /** Refused */
+            refused: components["schemas"]["RunRefusal"][];
+        };
+        /** RunRefusal */
+        RunRefusal: {
+            /** Run */
+            run: string;
+            error: components["schemas"]["ErrorDetail"];
         };
         /**
          * RunView
@@ -646,7 +794,7 @@ export interface components {
             id: string;
             /**
              * State
-             * @description created, running, interrupted, stopped, failed, finished or damaged.
+             * @description queued, created, running, stopping, interrupted, stopped, cancelled, failed, finished or damaged.
              */
             state: string;
             /** Step */
@@ -661,6 +809,52 @@ export interface components {
             metrics: {
                 [key: string]: number | null;
             };
+            /**
+             * Product
+             * @default
+             */
+            product: string;
+            /**
+             * Environment
+             * @default
+             */
+            environment: string;
+            /**
+             * Title
+             * @description A name for people; the run's own name never changes.
+             * @default
+             */
+            title: string;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /**
+             * Notes
+             * @default
+             */
+            notes: string;
+            /**
+             * Archived
+             * @default false
+             */
+            archived: boolean;
+            /**
+             * Owner
+             * @description The name of the key that started it; empty for the operator's runs.
+             * @default
+             */
+            owner: string;
+            /**
+             * Job
+             * @description The job it belongs to, if any.
+             */
+            job?: string | null;
+            /** Job State */
+            job_state?: string | null;
+            /** @description Why its job failed. */
+            error?: components["schemas"]["ErrorDetail"] | null;
         };
         /** RunWhole */
         RunWhole: {
@@ -668,7 +862,7 @@ export interface components {
             id: string;
             /**
              * State
-             * @description created, running, interrupted, stopped, failed, finished or damaged.
+             * @description queued, created, running, stopping, interrupted, stopped, cancelled, failed, finished or damaged.
              */
             state: string;
             /** Step */
@@ -684,10 +878,51 @@ export interface components {
                 [key: string]: number | null;
             };
             /**
+             * Product
+             * @default
+             */
+            product: string;
+            /**
+             * Environment
+             * @default
+             */
+            environment: string;
+            /**
+             * Title
+             * @description A name for people; the run's own name never changes.
+             * @default
+             */
+            title: string;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /**
+             * Notes
+             * @default
+             */
+            notes: string;
+            /**
+             * Archived
+             * @default false
+             */
+            archived: boolean;
+            /**
+             * Owner
+             * @description The name of the key that started it; empty for the operator's runs.
+             * @default
+             */
+            owner: string;
+            /**
              * Job
              * @description The job it belongs to, if any.
              */
-            job: string | null;
+            job?: string | null;
+            /** Job State */
+            job_state?: string | null;
+            /** @description Why its job failed. */
+            error?: components["schemas"]["ErrorDetail"] | null;
             /** Config */
             config: {
                 [key: string]: {
@@ -699,6 +934,16 @@ export interface components {
              * @description Number of events so far, which is also the number of the next one.
              */
             events: number;
+            /**
+             * Known
+             * @description The metrics it has logged so far, in the order to show them.
+             */
+            known: components["schemas"]["MetricView"][];
+            /**
+             * Report
+             * @description Whether it has a report: GET /api/runs/{run}/report.
+             */
+            report: boolean;
         };
         /** ScaleAnswer */
         ScaleAnswer: {
@@ -909,6 +1154,11 @@ export interface components {
             task_id: string;
             /** Prompt */
             prompt: string;
+            /**
+             * Scale
+             * @description The largest advantage of the step's attempts: what colours are measured by.
+             */
+            scale: number;
             /**
              * Turns
              * @description Empty if tokens were not recorded.

@@ -19,7 +19,7 @@ from groupwise.training.events import DAMAGE
 from groupwise.training.folder import write_config
 from groupwise.training.hints import HintEngine
 from groupwise.training.learner import Learner
-from groupwise.training.machine import describe_machine
+from groupwise.training.machine import describe_machine, resident_memory
 from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.run import FollowedRun, Run
 from groupwise.training.stop_conditions import EarlyStopping, StopFlag
@@ -60,13 +60,14 @@ def train(
         yield from say(run, here.step, pending_hints(source))
 
     while here.reason is None and here.step < total and not here.has_seen_enough:
-        clock = time.perf_counter()
+        clock, busy = time.perf_counter(), time.process_time()
         batch = source.next()
         sampled = time.perf_counter()
         stats = learner.update(batch)
         source.publish(policy)
         here.advance(batch)
         timing = {"update": time.perf_counter() - sampled, "total": time.perf_counter() - clock}
+        timing |= {"processor": time.process_time() - busy, "memory": resident_memory() / 2**30}
         data = _step_data(batch, stats, here, timing)
         yield run.emit("step", here.step, data)
         if _due(here.step, cfg.run.group_log_steps):
@@ -253,7 +254,8 @@ def _obey(run: Run | FollowedRun, here: Position, stop: StopFlag | None, ranks: 
 def _step_data(batch: Batch, stats: Mapping[str, float], here: Position, timing: Mapping[str, float]) -> dict[str, Any]:
     speed = {"samples_per_second": batch.samples / max(timing["total"], 1e-9)}
     return {
-        "metrics": {**batch.metrics, **stats},
+        # The batch has the last word: a batch of demonstrations leaves the surrogate loss out.
+        "metrics": {**stats, **batch.metrics},
         "timing": {**batch.timing, **timing, **speed},
         "totals": {"samples": here.samples, "attempts": here.attempts},
     }
