@@ -1,7 +1,9 @@
 """`groupwise reward check`: what a reward can be fooled with, before a long run finds out."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -9,19 +11,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.config import load_config
 from groupwise.errors import ConfigError
 from groupwise.reporting.command_options import Common, Overrides, answer
-from groupwise.rewards.registry import find_reward, make_reward
-from groupwise.rewards.trial import BETTER, Trial, on_trial, read_examples, shipped_examples
-from groupwise.types import Reward
+
+if TYPE_CHECKING:
+    from groupwise.types import Reward
+
+
+if TYPE_CHECKING:
+    from groupwise.rewards.trial import Trial
+
 
 SETTINGS = (".toml", ".yaml", ".yml", ".json", ".xml")
 SHOWN = 160  # characters of a reply
 
 
 def check(
-    reward: Annotated[str, Parameter(help="A settings file, the name of a reward, or python:FILE.py:NAME.")],
+    reward: Annotated[str, Parameter(help="A settings file, the name of a reward, or FILE.py:NAME.")],
     *,
     pairs: Annotated[
         Path | None,
@@ -39,6 +45,8 @@ def check(
 
     The exit status is 1 if a trick beats good answers.
     """
+    from groupwise.rewards.trial import on_trial, read_examples, shipped_examples
+
     examples = shipped_examples() if pairs is None else read_examples(pairs)
     if not examples:
         raise ConfigError(f"{pairs} has no examples", hint='Each line: {"prompt": …, "good": …, "bad": …}.')
@@ -52,6 +60,9 @@ def check(
 
 
 def _found(name: str, overrides: tuple[str, ...]) -> Reward:
+    from groupwise.config import load_config
+    from groupwise.rewards.registry import find_reward, make_reward
+
     if not name.endswith(SETTINGS):
         return make_reward(name)
     reward = find_reward(load_config(Path(name), overrides).reward)
@@ -62,6 +73,8 @@ def _found(name: str, overrides: tuple[str, ...]) -> Reward:
 
 
 def _print(console: Console, name: str, found: Trial) -> None:
+    from groupwise.rewards.trial import BETTER
+
     console.print(f"{name}: good answers to {found.questions} questions score {found.good_mean:.3f} on average")
     if found.failed:
         console.print(f"{found.failed} of the good answers could not be scored and are left out")

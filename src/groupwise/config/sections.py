@@ -157,7 +157,7 @@ class RewardSettings(Section):
     """The reward of a language model, if not the task's or environment's own. See docs/rewards.md."""
 
     name: str | None = setting(
-        None, "a built-in reward, or your own as python:FILE.py:NAME; null is the task's own", flat="reward_name"
+        None, "a built-in reward, or your own as FILE.py:NAME; null is the task's own", flat="reward_name"
     )
     options: Options = setting(Options(), "arguments of that reward: numbers, strings, lists", flat="reward_options")
 

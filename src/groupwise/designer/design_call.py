@@ -12,10 +12,11 @@ from groupwise.config.fields import Section, Setting, settings_of
 from groupwise.config.files import load_given
 from groupwise.config.sections import ScoringSettings, TrainingSettings
 from groupwise.config.training_config import TrainingConfig
+from groupwise.designer import MEMORY_FILE
 from groupwise.designer.declaration import DESIGNER, GenerationSettings
 from groupwise.designer.familiarity import details, notes, search_settings
 from groupwise.designer.generations import Candidate
-from groupwise.designer.memory import MEMORY_FILE, open_memory
+from groupwise.designer.memory import open_memory
 from groupwise.designer.pipeline import STOPPING, Designer, DesignSession
 from groupwise.designer.policy import PRETRAINED, GraphPolicy, load_policy, save_policy
 from groupwise.designer.problem import DesignProblem
