@@ -6,7 +6,7 @@ from pathlib import Path
 from groupwise.config import TrainingConfig
 from groupwise.errors import GroupwiseError, RankError
 from groupwise.reporting.live_run import follow_run
-from groupwise.training.ranks.communication import Ranks, joined
+from groupwise.training.ranks.communication import Ranks, joined, rank_here
 from groupwise.training.ranks.launcher import launch
 
 
@@ -36,14 +36,11 @@ def on_present_ranks(cfg: TrainingConfig, work: Callable[[Ranks], int]) -> int:
 
     torchrun starts again whatever ends with another status than 0. So a run that was stopped ends with 0 there.
     """
-    here: list[Ranks] = []
     try:
         with joined(cfg) as ranks:
-            here.append(ranks)
             status = work(ranks)
             return status if ranks.alone else 0
     except GroupwiseError as error:
-        quiet = here and not here[0].first and getattr(error, "shared", False)
-        if not quiet:
-            raise
-        return 1
+        if getattr(error, "shared", False) and rank_here() > 0:
+            return 1
+        raise

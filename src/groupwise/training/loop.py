@@ -209,7 +209,10 @@ def _opening(run: Run | FollowedRun, cfg: TrainingConfig, here: Position, ranks:
         remedy = "From here on the run differs from an uninterrupted one; schedules use the new number of steps."
         yield run.emit("hint", here.step, {"code": "settings_changed", "message": message, "remedy": remedy})
     if here.ranks_before not in (None, ranks.size):
-        message = f"the checkpoint was written by {_counted(here.ranks_before)}; {_counted(ranks.size)} go on from it"
+        goes = "goes" if ranks.alone else "go"
+        message = (
+            f"the checkpoint was written by {_counted(here.ranks_before)}; {_counted(ranks.size)} {goes} on from it"
+        )
         remedy = "Nothing to do: results stay the same up to rounding."
         yield run.emit("hint", here.step, {"code": "other_ranks", "message": message, "remedy": remedy})
     for code, messages in ((DAMAGE, run.warnings), ("notice", run.notes)):

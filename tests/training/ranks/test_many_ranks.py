@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from groupwise.config import load_config
+from groupwise.control.grpo import build
 from groupwise.training.events import read_events
+from groupwise.training.folder import create_run, read_config
+from groupwise.training.session import execute
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "ranks.py"
 GROUPWISE = [sys.executable, "-m", "groupwise"]
@@ -47,6 +52,11 @@ def settings_file(folder: Path, name: str, steps: int = 8, sharding: str = "ddp"
     path = folder / f"{name}.toml"
     path.write_text(SETTINGS.format(folder=folder, name=name, steps=steps, sharding=sharding))
     return path
+
+
+def train_here(file: Path) -> None:
+    cfg = load_config(file)
+    deque(execute(create_run(cfg), build, cfg), maxlen=0)
 
 
 def numbers(run: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
@@ -93,7 +103,7 @@ def test_updates_and_checkpoints_do_not_depend_on_the_number_of_ranks() -> None:
 
 
 def test_a_rank_is_killed_and_the_run_ends_as_in_one_process(tmp_path: Path) -> None:
-    subprocess.run([*GROUPWISE, "train", str(settings_file(tmp_path, "one")), "--quiet"], check=True)
+    train_here(settings_file(tmp_path, "one"))
     command = [*GROUPWISE, "train", str(settings_file(tmp_path, "two")), "--quiet", "--ranks", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for_step(tmp_path / "two", 3, process)
@@ -105,11 +115,10 @@ def test_a_rank_is_killed_and_the_run_ends_as_in_one_process(tmp_path: Path) -> 
     assert events[-1].data["reason"] == "finished"
     assert events[-1].attempt == 2
     # Longer, in one process, from the checkpoint of two ranks: that is said once.
-    more = ["--set", "training.num_episodes=9", "--quiet"]
-    subprocess.run([*GROUPWISE, "resume", str(tmp_path / "two"), *more], check=True)
+    deque(execute(tmp_path / "two", build, read_config(tmp_path / "two").replace(num_episodes=9)), maxlen=0)
     events = read_events(tmp_path / "two" / "events.jsonl")
     assert [e.data["message"] for e in events if e.data.get("code") == "other_ranks"] == [
-        "the checkpoint was written by 2 ranks; 1 rank go on from it"
+        "the checkpoint was written by 2 ranks; 1 rank goes on from it"
     ]
 
 
@@ -154,7 +163,7 @@ def test_more_ranks_than_groups_are_refused_before_anything_starts(tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
 def test_ctrl_c_saves_and_any_number_of_ranks_goes_on(tmp_path: Path, sharding: str) -> None:
-    subprocess.run([*GROUPWISE, "train", str(settings_file(tmp_path, "one", 30)), "--quiet"], check=True)
+    train_here(settings_file(tmp_path, "one", 30))
     file = settings_file(tmp_path, "two", 30, sharding)
     process = subprocess.Popen([*GROUPWISE, "train", str(file), "--quiet", "--ranks", "2"])
     wait_for_step(tmp_path / "two", 3, process)
@@ -163,13 +172,13 @@ def test_ctrl_c_saves_and_any_number_of_ranks_goes_on(tmp_path: Path, sharding: 
     events = read_events(tmp_path / "two" / "events.jsonl")
     assert [e.type for e in events[-2:]] == ["checkpoint", "end"]
     assert events[-1].data["reason"] == "stopped"
-    subprocess.run([*GROUPWISE, "resume", str(tmp_path / "two"), "--quiet"], check=True)
+    deque(execute(tmp_path / "two", build), maxlen=0)
     assert_alike(tmp_path / "one", tmp_path / "two")
 
 
 @pytest.mark.long
 def test_torchrun_starts_a_run_and_goes_on_with_it_after_a_rank_has_died(tmp_path: Path) -> None:
-    subprocess.run([*GROUPWISE, "train", str(settings_file(tmp_path, "one", 30)), "--quiet"], check=True)
+    train_here(settings_file(tmp_path, "one", 30))
     file = settings_file(tmp_path, "two", 30, "fsdp")
     file.write_text(file.read_text().replace('run_name = "two"', ""))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -200,6 +200,11 @@ def host_group() -> Any:
     return _groups[0] if _groups else None
 
 
+def rank_here() -> int:
+    """The rank that torchrun gave this process; 0 without torchrun."""
+    return int(os.environ.get("RANK", 0))
+
+
 @contextmanager
 def joined(cfg: TrainingConfig) -> Iterator[Ranks]:
     """Join the other processes that torchrun started; `ALONE` if it started none.
@@ -293,6 +298,12 @@ def check_settings(ranks: Ranks, cfg: TrainingConfig) -> None:
     """Refuse ranks that were started with different settings or versions, and more ranks than a step has groups."""
     mine = {"version of groupwise": __version__, "version of torch": torch.__version__, **_flat(cfg)}
     everyone = ranks.gather(lambda: (socket.gethostname(), mine))
+    # By one rank, for all: the error is one that all know of.
+    ranks.on_first(lambda: _compare(everyone))
+    ranks.on_first(lambda: check_groups(ranks.size, cfg))
+
+
+def _compare(everyone: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     first = everyone[0][1]
     for rank, (host, found) in enumerate(everyone):
         for name in sorted(first.keys() | found.keys()):
@@ -302,7 +313,6 @@ def check_settings(ranks: Ranks, cfg: TrainingConfig) -> None:
                     hint="Start every rank with the same settings file and the same packages.",
                     field=name if "." in name else "",
                 )
-    check_groups(ranks.size, cfg)
 
 
 def check_groups(size: int, cfg: TrainingConfig) -> None:

@@ -32,7 +32,8 @@ def launch(function: Callable[..., Any], *arguments: Any, ranks: int, run: Path,
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     # The agent warns of every restart with a traceback of its own.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as logs, _stopped_by_order(run):
         config = LaunchConfig(
