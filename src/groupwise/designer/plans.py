@@ -25,7 +25,8 @@ class DecisionBatch:
 
 
 # What waits for what in a design: what stages and lanes say; only what rules and data say; the same, and in the order
-# of the plan what a check may make unnecessary; or what stages and lanes say, except that nothing waits for waiting.
+# of the plan what a check may make unnecessary; or what stages and lanes say, except that beyond the rules only
+# checks come before waiting, and nothing waits for it.
 STAGED, WIDEST, AFTER_CHECKS, BESIDE_WAITING = range(4)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.config import TrainingConfig
-from groupwise.designer.plans import AFTER_CHECKS, STAGED, WIDEST, Plans
+from groupwise.designer.plans import BESIDE_WAITING, STAGED, WIDEST, Plans
 from groupwise.designer.problem import DISCIPLINES, DUES, TIMEOUTS, Bools, DesignProblem
 from groupwise.designer.structure.layout import Unit
 from groupwise.errors import ConfigError
@@ -282,9 +282,11 @@ class Drafter:
         planned = (stage[:, None] < stage) | (
             (stage[:, None] == stage) & (lane[:, None] == lane) & (turn[:, None] < turn)
         )
-        if freedom == AFTER_CHECKS:
-            return np.asarray(problem.unit_before | (planned & problem.checks[:, None] & ~problem.waiting))
-        return np.asarray(problem.unit_before | (planned & ~problem.waiting[:, None] & ~problem.waiting))
+        # A case that a check ends is over once everything beside the check is done, so waiting comes after it, too.
+        kept = np.broadcast_to(problem.checks[:, None], planned.shape)
+        if freedom == BESIDE_WAITING:
+            kept = kept | (~problem.waiting[:, None] & ~problem.waiting)
+        return np.asarray(problem.unit_before | (planned & kept))
 
     def _ordered(self, units: list[int], parts: Mapping[int, Block], before: Bools) -> Block:
         if len(units) < 2:

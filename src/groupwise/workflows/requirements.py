@@ -87,8 +87,11 @@ def _check_hours(calendar: Hours) -> None:
         if not (0 <= start <= 168 and 0 <= end <= 168):
             raise ValueError(f"{shift} must be hours of a week, from 0 to 168")
         if end < start:
-            two = f" (one over the end of the week is two: [{start:g}, 168] and [0, {end:g}])" if end else ""
-            raise ValueError(f"the shift {shift} ends before it starts{two}")
+            late = end + 24 * math.ceil((start - end) / 24)
+            # The hours of a week go on counting, so that a night from 22 to 6 is [22, 30].
+            meant = f"[{start:g}, {late:g}]" if late <= 168 else f"[{start:g}, 168] and [0, {end:g}]" if end else ""
+            hint = f" (hours count from Monday 0:00 to 168, so a night shift is {meant})" if meant else ""
+            raise ValueError(f"the shift {shift} ends before it starts{hint}")
 
 
 def merged_hours(calendar: Hours) -> Hours:
