@@ -3,11 +3,12 @@ import { LineChart, ScatterChart } from "echarts/charts";
 import { GridComponent, TooltipComponent } from "echarts/components";
 import { format, init, use, type ECharts } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
+import { palette, type Tone } from "./palette";
 import { number, percent } from "./words";
 
 use([LineChart, ScatterChart, GridComponent, TooltipComponent, CanvasRenderer]);
 
-export type Tone = "accent" | "minus" | "faint";
+export type { Tone } from "./palette";
 /** `colour` instead of a tone where runs are compared; `band` is drawn around the line; `raw` is what was smoothed. */
 export type Line = { name: string; tone?: Tone; colour?: string; dashed?: boolean; points: Point[]; raw?: Point[]; band?: [Point[], Point[]] };
 export type Point = [number, number];
@@ -20,16 +21,6 @@ export const start = (element: HTMLElement): ECharts => init(element);
 export async function asSvg(options: Record<string, unknown>, width: number, height: number): Promise<string> {
   const { drawn } = await import("./svg");
   return drawn({ ...options, backgroundColor: palette().raised }, width, height);
-}
-
-/** The page's own colours, as they are now. */
-export function palette(): Record<Tone | "line" | "ink" | "soft" | "raised", string> {
-  const style = getComputedStyle(document.documentElement);
-  const read = (name: string) => style.getPropertyValue(`--${name}`).trim();
-  return {
-    accent: read("accent"), minus: `rgb(${read("minus").split(" ").join(",")})`, faint: read("faint"),
-    line: read("line"), ink: read("ink"), soft: read("soft"), raised: read("raised"),
-  };
 }
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';

@@ -60,3 +60,5 @@ function decoded(part: string): string {
 export const router = new Router();
 export const runPath = (run: string, ...more: (string | number)[]): string =>
   ["/runs", run, ...more].map((part, index) => (index ? encodeURIComponent(String(part)) : part)).join("/");
+export const attemptPath = (run: string, step: number, id: string): string =>
+  `/runs/${encodeURIComponent(run)}/attempts/${step}/${id.split("/").map(encodeURIComponent).join("/")}`;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from groupwise.training.learner import Learner
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import End, Failed, Group, Score, ScoredGroup, Task, Trajectory
 from groupwise.workflows.blocks import Design
+from groupwise.workflows.files import json_file
 from groupwise.workflows.scoring import DesignScore
 from groupwise.workflows.scoring.measures import GROUPS
 from groupwise.workflows.scoring.score import standardised
@@ -68,10 +70,15 @@ def trajectories(
             end=End.FINISHED,
             terminated=True,
             action_mask=plans.legal[row, order],
-            meta={"design": design},
+            meta={"design": design, "exhibit": partial(design_exhibit, design)},
         )
         for row, design in enumerate(designs)
     )
+
+
+def design_exhibit(design: Design) -> dict[str, Any]:
+    """The design, to be drawn."""
+    return {"kind": "design", "workflow": json_file.write(design).decode()}
 
 
 class _Statics:

@@ -14,6 +14,7 @@ from groupwise.errors import GroupwiseError, RunNotFound
 from groupwise.metrics import HELD_OUT, REWARD, about, registry
 from groupwise.products import Metric
 from groupwise.service.event_stream import Floats, RunLog, RunLogs, downsampled
+from groupwise.service.exhibits import shown_exhibit
 from groupwise.service.run_index import RunIndex
 from groupwise.training.folder import read_config, state_after
 from groupwise.training.formatting import finite
@@ -144,7 +145,8 @@ class Runs:
             rows = self.rows(run, number)
             for row in rows:
                 if row["trajectory_id"] == trajectory:
-                    return {**_attempt_whole(row), "scale": scale_of(rows)}
+                    group = [one for one in rows if one["group_id"] == row["group_id"]]
+                    return {**_attempt_whole(row), "scale": scale_of(rows), "exhibit": shown_exhibit(row, group)}
         where = f"in step {step}" if step is not None else f"in its last {SEARCHED} steps"
         hint = "Add ?step= if you know it."
         raise TrajectoryNotFound(f"run {run} has no attempt {trajectory!r:.80} {where}", hint=hint)

@@ -277,12 +277,23 @@ class TurnView(BaseModel):
     tokens: list[TokenView]
 
 
+class ExhibitView(BaseModel):
+    """What else can be shown of an attempt: an episode's moments, a design as a drawing, or a program's cases."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["episode", "design", "program"]
+    svg: str = Field("", description="A design, drawn.")
+    changes: list[str] = Field([], description="What sets a design apart from the worst of its group.")
+
+
 class TrajectoryView(AttemptView):
     step: int
     group_id: str
     task_id: str
     prompt: str
     scale: float = Field(description="The largest advantage of the step's attempts: what colours are measured by.")
+    exhibit: ExhibitView | None = None
     turns: list[TurnView] = Field(description="Empty if tokens were not recorded.")
 
 

@@ -35,17 +35,19 @@ SCHEMA = pa.schema(
         ("token_advantages", pa.list_(pa.float32())),
         ("token_logps", pa.list_(pa.float32())),
         ("reasoning", pa.string()),
+        ("exhibit", pa.string()),
     ]
 )
 # Columns that files of older versions may lack, and their values then.
 LATER_COLUMNS: dict[str, Any] = {
     "text": "", "prompt": "", "tokens": [], "acted": [], "token_advantages": [], "token_logps": [],
-    "reasoning": "",
+    "reasoning": "", "exhibit": "",
 }  # fmt: skip
 
 
 def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
     columns = {name: [getattr(record, name) for record in records] for name in SCHEMA.names[1:]}
+    columns["exhibit"] = ["" if make is None else make() for make in columns["exhibit"]]
     columns["parts"] = [list(parts.items()) for parts in columns["parts"]]
     buffer = io.BytesIO()
     pq.write_table(pa.table({"step": [step] * len(records), **columns}, SCHEMA), buffer)
