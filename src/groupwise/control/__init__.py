@@ -9,6 +9,7 @@ multitask      several environments as one, suites of them, and a curriculum
 policy         the network that acts, and how its numbers become an action
 soft_modules   a network for several tasks, to use in place of the usual layers
 normaliser     running means and scales of observations and returns
+episode_workers  the same episodes, shared out among workers
 grpo           GRPO: groups of episodes → batches, evaluation, and the settings it refuses
 ppo            PPO: fixed-length segments → batches; the baseline, in one file
 model          `ControlModel`: learn, predict, save and load as in Stable-Baselines3

@@ -1,4 +1,7 @@
-"""The usual source of batches: tasks → groups of attempts → scores → advantages → tensors, in one process."""
+"""The usual source of batches: tasks → groups of attempts → scores → advantages → tensors.
+
+Attempts may be made by workers elsewhere (`groupwise.rollout.backends`); everything after them happens here.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from groupwise.errors import NoSignalError
 from groupwise.rewards.answer_drift import answer_metrics
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.rewards.statistics import PartStatistics
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.estimators import (
     AdvantageEstimate,
     Attempts,
@@ -106,8 +110,10 @@ class GroupSource:
         collate: Collate,
         values: Values | None = None,
         reference: Callable[[Tensors], Tensor] | None = None,
+        workers: RolloutWorkers | None = None,
     ) -> None:
         self.cfg = cfg
+        self.workers = workers
         self.tasks = tasks
         self.rollout = rollout
         self.reward = reward
@@ -123,12 +129,14 @@ class GroupSource:
 
     def next(self) -> Batch:
         clock = _Clock()
+        adjusted = "" if self.workers is None else self.workers.adjust()
         drawn = StepGroups()
         while count := drawn.missing(self.cfg.rollout):
             drawn = drawn.add(self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
         batch = self.compare(drawn)
         clock.lap("advantage")
-        return replace(batch, timing=clock.laps)
+        hints = (Hint("workers_scaled", adjusted, ""),) if adjusted else ()
+        return replace(batch, timing=clock.laps, hints=(*batch.hints, *hints))
 
     def compare(self, drawn: StepGroups) -> Batch:
         """The batch of groups that were drawn and scored."""
@@ -191,13 +199,17 @@ class GroupSource:
         resampling = drawn.metrics() if rollout.dynamic_sampling else {}
         replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
         answers = answer_metrics(drawn.all)
-        return {**resampling, **replay, **self.parts.metrics(), **answers, **_offered(self.reward, "metrics", {})}
+        workers = {} if self.workers is None else self.workers.metrics()
+        offered = _offered(self.reward, "metrics", {})
+        return {**resampling, **replay, **self.parts.metrics(), **answers, **workers, **offered}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy, so there is nothing to send."""
 
     def close(self) -> None:
         self.scorer.close()
+        if self.workers is not None:
+            self.workers.close()
 
     def _insist_on_scores(self, scored: Sequence[ScoredGroup]) -> None:
         failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
@@ -281,6 +293,7 @@ class GroupSource:
             "value_scales": None if self.critic is None else self.critic.scales.state_dict(),
             "micro_batches": self.micro_batches.state_dict(),
             "silent_steps": self.silent_steps,
+            "workers": None if self.workers is None else self.workers.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -299,6 +312,8 @@ class GroupSource:
             self.critic.scales.load_state_dict(state["value_scales"])
         if "micro_batches" in state:
             self.micro_batches.load_state_dict(state["micro_batches"])
+        if self.workers is not None and state.get("workers") is not None:
+            self.workers.load_state_dict(state["workers"])
         self.silent_steps = state["silent_steps"]
 
 
