@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from groupwise.agents.agent_product import AgentSource, build
-from groupwise.agents.conversation.custom_rollout import RolloutScenarios
+from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.environments.contract import Environment, Observation, Scenarios
 from groupwise.agents.settings import AgentConfig
 from groupwise.config import TrainingConfig

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groupwise.config import TaskSettings
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar, MountainCarContinuous
 from groupwise.control.classic.pendulums import Acrobot, Pendulum
 from groupwise.control.multitask import SUITES, make_suite
-from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.types import ActionSpace, Array, Box, Discrete, MultiDiscrete, VectorEnvironment
 

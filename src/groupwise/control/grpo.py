@@ -206,9 +206,7 @@ class Episodes:
         env, policy = self.environment, self.policy
         if self.workers is not None:
             return collect_on_workers(self.workers, env, policy, tasks, self.group_size, self.rng, prefix)
-        return collect_groups(
-            env, policy, tasks, self.group_size, self.rng, version=policy.version, prefix=prefix
-        )
+        return collect_groups(env, policy, tasks, self.group_size, self.rng, version=policy.version, prefix=prefix)
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state, "rounds": self.rounds, "normaliser": self.normaliser.state_dict()}

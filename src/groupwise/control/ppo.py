@@ -28,6 +28,7 @@ from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import gae, zscore
 from groupwise.errors import ConfigError
+from groupwise.rollout.backends import insist_local
 from groupwise.rollout.segments import EnvironmentCopies, Episode, MakeTask, RolloutSegment, restarting
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import advantage_metrics

@@ -50,9 +50,7 @@ def collect_groups(
     reward is not finite, only that copy does. Both keep the steps before. A broken contract raises `ContractError`.
     """
     copies = slice(0, len(tasks) * group_size)
-    episodes, _ = collect_episodes(
-        env, actor, tasks, group_size, rng, version=version, prefix=prefix, copies=copies
-    )
+    episodes, _ = collect_episodes(env, actor, tasks, group_size, rng, version=version, prefix=prefix, copies=copies)
     return as_groups(episodes, tasks, group_size, prefix)
 
 

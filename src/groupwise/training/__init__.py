@@ -9,6 +9,7 @@ batch_source       tasks → groups of attempts → scores → batch; in order o
   group_assignment   whose mean is subtracted, whose scale divides, whose weight counts
   estimators         scores → advantages
   token_attempts     what a language model wrote, as attempts and rows of tokens
+  worker_rewards     rewards that workers compute
 learner            batch → better policy
   micro_batches      what goes through the policy at once
 

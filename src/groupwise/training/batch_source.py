@@ -35,6 +35,7 @@ from groupwise.training.group_assignment import GroupAssignment
 from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least_single, autocast, row_ends
 from groupwise.training.replay import ReplayBuffer, Replayed
 from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
+from groupwise.training.worker_rewards import RemoteReward
 from groupwise.types import Batch, Failed, Group, Hint, Policy, Reward, Score, ScoredGroup, Task, Tensors
 
 # Steps in a row in which every attempt may fail.
@@ -120,7 +121,9 @@ class GroupSource:
         self.collate = collate
         self.critic = None if values is None else ScaledCritic(values, ValueScales())
         self.reference = reference
-        self.scorer = RewardScorer(timeout=cfg.rollout.reward_timeout)
+        # A worker keeps the time itself: waiting for one does not count.
+        remote = isinstance(reward, RemoteReward)
+        self.scorer = RewardScorer(timeout=None if remote else cfg.rollout.reward_timeout)
         self.replay = ReplayBuffer(cfg.rollout, cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "asking the reference")
         self.groups = GroupAssignment(cfg)

@@ -147,7 +147,9 @@ class RolloutWorkers:
                 self.redone += 1
                 if tries == TRIES:
                     message = f"the same work was lost with {TRIES} workers, one after the other: {error.message}"
-                    raise ResourceError(message, hint="Look for what ends a worker: memory, a crash, an exit.") from error
+                    raise ResourceError(
+                        message, hint="Look for what ends a worker: memory, a crash, an exit."
+                    ) from error
             finally:
                 self._release(worker)
 
@@ -191,7 +193,9 @@ class RolloutWorkers:
         if wanted == before:
             return ""
         self._resize(wanted)
-        return f"{before} → {wanted} workers: {load.waiting:.1f} attempts waited and {load.busy:.0%} of places were used"
+        return (
+            f"{before} → {wanted} workers: {load.waiting:.1f} attempts waited and {load.busy:.0%} of places were used"
+        )
 
     def metrics(self) -> dict[str, float]:
         """Workers, their load since the last `adjust`, and the work done again since the last call."""

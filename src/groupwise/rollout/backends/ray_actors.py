@@ -199,7 +199,9 @@ class _Actor:
     def __init__(self, entry: Entry, args: tuple[Any, ...]) -> None:
         self.refused = ""
         try:
-            self.handler: Callable[[Any], Any] = (pkgutil.resolve_name(entry) if isinstance(entry, str) else entry)(*args)
+            self.handler: Callable[[Any], Any] = (pkgutil.resolve_name(entry) if isinstance(entry, str) else entry)(
+                *args
+            )
         except Exception as error:
             self.refused = f"{type(error).__name__}: {error}"
 
@@ -247,7 +249,9 @@ def import_ray() -> Any:
         import ray.exceptions
     except ImportError as error:
         hint = "pip install 'groupwise[ray]'"
-        raise MissingExtra("rollout.backend = 'ray' needs the package ray, which is not installed", hint=hint) from error
+        raise MissingExtra(
+            "rollout.backend = 'ray' needs the package ray, which is not installed", hint=hint
+        ) from error
     return ray
 
 
