@@ -514,7 +514,7 @@ def test_time_stands_still_while_the_model_answers(parts: Any) -> None:
     seen: list[float | None] = []
 
     async def rollout(client: Any, task: Any) -> float:
-        clock = client._who.clock
+        clock = client.who.clock
         submit = parts[2].submit
 
         def recording(*given: Any) -> Any:

@@ -112,6 +112,7 @@ class RolloutWorkers:
         self._loop = EventLoop("rollouts")
         self._shared: tuple[object, Shared] | None = None
         self._reported = 0
+        self._settling = True
 
     @property
     def size(self) -> int:
@@ -186,7 +187,9 @@ class RolloutWorkers:
     def adjust(self) -> str:
         """Between two steps: follow the load, if the number of workers is automatic. What changed, in words."""
         load, before = self._load.taken(), self.size
-        if self.limits is None:
+        settling, self._settling = self._settling, False
+        # After a change a step starts workers, which says nothing about how busy they will be.
+        if self.limits is None or settling:
             return ""
         wanted = self.limits.wanted(before, load, self.per_worker)
         wanted = max(1, min(wanted, self.backend.most))
@@ -222,6 +225,7 @@ class RolloutWorkers:
         if size == self.size:
             return
         self.backend.resize(size)
+        self._settling = True
         with self._lock:
             self._active += [0] * (size - len(self._active))
             for worker in [worker for worker in self._down if worker >= size]:
