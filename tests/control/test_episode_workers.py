@@ -24,7 +24,8 @@ SMALL: dict[str, Any] = {
     "num_episodes": 6, "seed": 3, "num_workers": 2,
 }  # fmt: skip
 # One choice with two actions, real numbers, and tasks of different sizes with masks.
-ENVIRONMENTS = ("CartPole-v1", "Pendulum-v1", "classic")
+ENVIRONMENTS = (("CartPole-v1", 3), ("Pendulum-v1", 2), ("classic", 2))
+ARRAYS = ("obs", "actions", "behavior_logp", "rewards")
 
 
 def settings(**own: Any) -> TrainingConfig:
@@ -43,14 +44,13 @@ def played(cfg: TrainingConfig) -> tuple[list[Group], Any]:
 
 def facts(groups: list[Group]) -> list[Any]:
     return [
-        (m.id, m.task_id, m.group_id, m.end, *(getattr(m, name).tobytes() for name in ("obs", "actions", "behavior_logp", "rewards")))
+        (m.id, m.task_id, m.group_id, m.end, *(getattr(m, name).tobytes() for name in ARRAYS))
         for group in groups
         for m in group.members
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize(("environment", "workers"), ENVIRONMENTS)
 def test_workers_play_bit_for_bit_what_one_process_plays(environment: str, workers: int) -> None:
     alone, state = played(settings(environment=environment))
     shared, after = played(settings(environment=environment, backend="processes", num_workers=workers))

@@ -1,6 +1,7 @@
 """Names and signatures of the documents Groupwise grew from: thin faces over the products, for code written to them.
 
     trainer                `GRPOTrainer`, `MultiTurnGRPOTrainer` and `train` for agents
+    computational          `create_computational_engine`: the same trainer with many workers
     trl_bridge             the same training handed to TRL's trainer
     language               `TrajectoryDataset`, with its prompt template, and `ValueFunction`
     control                `GRPO(...).update(rollouts)` for Gymnasium
@@ -37,6 +38,7 @@ _NAMES = {
     ),
     "groupwise.compat.control": "GRPO GroupingStrategy GroupAdvantageNormalizer GroupWeightCalculator AdaptiveGrouper",
     "groupwise.compat.comparison": "GRPOvsPPOAnalyzer",
+    "groupwise.compat.computational": "ComputationalGRPOEngine create_computational_engine",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

@@ -11,23 +11,30 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from groupwise.config import TrainingConfig
 from groupwise.control.environments import make_environment
-from groupwise.control.policy import MLPPolicy
 from groupwise.errors import ConfigError
 from groupwise.rollout.backends import RolloutWorkers, Shared
 from groupwise.rollout.contract import action_space_of
-from groupwise.rollout.episodes import as_groups, collect_episodes
+from groupwise.rollout.episodes import Actor, as_groups, collect_episodes
 from groupwise.types import Group, Task, Trajectory, VectorEnvironment
+
+
+class Versioned(Protocol):
+    """A policy whose acting part can be sent to workers."""
+
+    version: int
+
+    def actor_alone(self) -> Actor: ...
 
 
 @dataclass(frozen=True)
 class EpisodeRequest:
-    """Some of the copies of a rollout; `shared` is the policy."""
+    """Some of the copies of a rollout; `shared` is what acts."""
 
     shared: Shared
     tasks: Sequence[Task]
@@ -56,7 +63,7 @@ class EpisodeWorker:
 def collect_on_workers(
     workers: RolloutWorkers,
     environment: VectorEnvironment,
-    policy: MLPPolicy,
+    policy: Versioned,
     tasks: Sequence[Task],
     group_size: int,
     rng: np.random.Generator,
@@ -64,7 +71,7 @@ def collect_on_workers(
 ) -> list[Group]:
     """What `collect_groups` returns, played by the workers; `rng` ends where it would have ended."""
     total = len(tasks) * group_size
-    shared = workers.share(policy.version, lambda: _insist_picklable(policy))
+    shared = workers.share(policy.version, lambda: _insist_picklable(policy.actor_alone()))
     requests = [
         EpisodeRequest(shared, tasks, group_size, rng.bit_generator.state, policy.version, prefix, copies)
         for copies in _shares(total, workers.size)
@@ -82,13 +89,13 @@ def _shares(count: int, workers: int) -> list[slice]:
     return [slice(first, last) for first, last in itertools.pairwise(ends) if last > first]
 
 
-def _insist_picklable(policy: MLPPolicy) -> MLPPolicy:
+def _insist_picklable(actor: Actor) -> Actor:
     try:
-        pickle.dumps(policy)
+        pickle.dumps(actor)
     except Exception as error:
         raise ConfigError(
             f"the network cannot be sent to the workers: {' '.join(str(error).split())}",
             hint='Define its class at the top of a module, or set rollout.backend = "local".',
             field="rollout.backend",
         ) from error
-    return policy
+    return actor

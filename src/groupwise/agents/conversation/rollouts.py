@@ -6,6 +6,7 @@ its own seed, so what an attempt says depends only on the weights, its seed and 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -119,7 +120,8 @@ class Conversations:
 
     async def gather(self, tasks: Sequence[Task]) -> list[Group]:
         """Collect the groups from inside a running event loop."""
-        places = asyncio.Semaphore(self.limits.in_flight)
+        # With workers their places are the limit: those who wait for one are the queue that the number follows.
+        places = asyncio.Semaphore(self.limits.in_flight) if self.workers is None else nullcontext()
 
         async def one_attempt(task: Task, number: int) -> Trajectory:
             async with places:
