@@ -226,9 +226,11 @@ class _Recipe:
 
     def setup(self) -> tuple[bytes, bytes]:
         """What the child must know before it can unpickle, as multiprocessing has it, and what it unpickles then."""
-        main = {} if isinstance(self.entry, str) else multiprocessing.spawn.get_preparation_data(self.name)
+        recipe = pickle.dumps((self.entry, self.args))
+        # The program's own script runs again in the child, but only if something of it is needed there.
+        main = multiprocessing.spawn.get_preparation_data(self.name) if b"__main__" in recipe else {}
         main = {key: value for key, value in main.items() if key.startswith("init_main")}
-        return pickle.dumps((self.json, main)), pickle.dumps((self.entry, self.args))
+        return pickle.dumps((self.json, main)), recipe
 
 
 @dataclass(eq=False)

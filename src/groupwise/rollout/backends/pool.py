@@ -158,7 +158,8 @@ class RolloutWorkers:
         """Leave a worker out until it is back."""
         with self._lock:
             if error.cannot_start:
-                hint = "A worker imports the same modules and makes the same environment as this process."
+                hint = "A worker makes the same environment as this process, from the same modules. If they include a "
+                hint += 'script, what it runs belongs under `if __name__ == "__main__":`.'
                 return self._fail(ResourceError(error.message, hint=error.hint or hint))
             if worker in self._down or worker >= self.size:
                 return None
