@@ -146,6 +146,10 @@ class Workers:
         future.add_done_callback(lambda _, pool=self._pool: pool.count(-1))  # type: ignore[misc]
         return future
 
+    def start(self, worker: int) -> Future[None]:
+        """Start a child before its first request, or again after it died; done when its handler is made."""
+        return self._loop.submit(self._pool.start(worker))
+
     @property
     def pending(self) -> int:
         """How many requests are under way or waiting."""
@@ -311,6 +315,9 @@ class _Pool:
             request.cancelled = True
             request.cancel()
             raise
+
+    async def start(self, place: int) -> None:
+        await self._started(place)
 
     async def resize(self, count: int) -> None:
         new = max(0, count - len(self.children))

@@ -42,6 +42,8 @@ from groupwise.types import Failure, Task
 # Seconds beyond the limit of a turn after which a worker that does not even notice the end of its time is killed.
 GRACE = 1.0
 _numbers = itertools.count()
+# What a worker answers about an attempt that it does not have: it took the place of the one that had it.
+_UNKNOWN = "unknown attempt"
 
 
 class RemoteAttempt:
@@ -58,6 +60,9 @@ class RemoteAttempt:
         except AttemptLost:
             self.open = False
             raise
+        if answer == _UNKNOWN:
+            self.open = False
+            raise AttemptLost("the attempt's worker was replaced while the attempt was under way")
         if isinstance(answer, _Limit):
             raise answer.error
         if isinstance(answer, Failure):
@@ -156,7 +161,7 @@ class AttemptWorker:
                 self.held[number] = _RunningRollout(self.make, given)
             held: Any = self.held.get(number)
             if held is None:
-                raise ContractError("the attempt's worker was replaced while the attempt was under way")
+                return _UNKNOWN
             answer = await (held.next(given) if what in ("start", "answer") else getattr(held, what)(given))
         except (TurnsUsedUp, ContextUsedUp) as limit:
             await self._close(number)
@@ -186,6 +191,8 @@ class _RunningRollout:
         self._calls: asyncio.Queue[_ModelCall | None] = asyncio.Queue()
         self._answers: dict[int, asyncio.Future[Completed]] = {}
         self._numbers = itertools.count()
+# What a worker answers about an attempt that it does not have: it took the place of the one that had it.
+_UNKNOWN = "unknown attempt"
         self._work = asyncio.ensure_future(rollout(CompletionClient(self), payload))
         self._work.add_done_callback(lambda _: self._calls.put_nowait(None))
 

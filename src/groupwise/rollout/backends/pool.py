@@ -28,6 +28,8 @@ from groupwise.workers import WorkerLost
 T = TypeVar("T")
 # Workers that may be lost over one piece of work before it counts as what kills them.
 TRIES = 5
+# Seconds before a worker that could not be started is started once more.
+AGAIN = 0.5
 
 
 class Shared(Protocol):
@@ -39,8 +41,9 @@ class Shared(Protocol):
 class Backend(Protocol):
     """Workers 0 … size − 1, each with the same handler.
 
-    `submit` fails with `WorkerLost` if the worker died; `back` is done when a lost worker runs again. `most` is the
-    largest size that the machine or cluster has room for, and `room` says so in words.
+    `start` is done when a worker has made its handler, for the first time or again. `submit` fails with `WorkerLost` if
+    the worker died; it answers None with None. `most` is the largest size that the machine or cluster has room for, and
+    `room` says so in words.
     """
 
     size: int
@@ -49,8 +52,8 @@ class Backend(Protocol):
     def most(self) -> int: ...
     @property
     def room(self) -> str: ...
+    def start(self, worker: int) -> Future[None]: ...
     def submit(self, worker: int, request: Any, seconds: float | None) -> Future[Any]: ...
-    def back(self, worker: int) -> Future[None]: ...
     def share(self, value: Any) -> Shared: ...
     def resize(self, size: int) -> None: ...
     def close(self) -> None: ...
@@ -67,11 +70,24 @@ class Place:
         self.workers, self.worker = workers, worker
 
     async def ask(self, request: Any, seconds: float | None = None) -> Any:
+        return await self._answer(self.workers.backend.submit(self.worker, request, seconds))
+
+    async def start(self) -> None:
+        """Wait for the worker itself, so that nobody's time limit counts it."""
+        if not self.workers.is_up(self.worker):
+            await self._answer(self.workers.backend.start(self.worker))
+            self.workers.started(self.worker)
+
+    async def _answer(self, asked: Future[Any]) -> Any:
         try:
-            return await asyncio.wrap_future(self.workers.backend.submit(self.worker, request, seconds))
+            return await asyncio.wrap_future(asked)
         except WorkerLost as error:
             self.workers.lose(self.worker, error)
             raise AttemptLost(error.message, hint=error.hint) from error
+        except asyncio.CancelledError:
+            # Somebody's time is up. Whether the worker still answers has to be seen before it gets more work.
+            self.workers.doubt(self.worker)
+            raise
 
     def tell(self, request: Any) -> None:
         """Send a request without waiting for its answer."""
@@ -105,8 +121,11 @@ class RolloutWorkers:
         self._load = Load(backend.size * per_worker)
         self._active = [0] * backend.size
         self._waiting: deque[Future[int]] = deque()
+        # Workers known to have made their handler; and those that get no work now, with a clock if they are lost.
+        self._up: set[int] = set()
         self._down: dict[int, threading.Timer | None] = {}
         self._broken: GroupwiseError | None = None
+        self._closed = False
         # Re-entrant: handing out a place may run a callback that gives one back.
         self._lock = threading.RLock()
         self._loop = EventLoop("rollouts")
@@ -142,7 +161,8 @@ class RolloutWorkers:
         while True:
             worker = await self._place()
             try:
-                return await work(Place(self, worker))
+                await (place := Place(self, worker)).start()
+                return await work(place)
             except AttemptLost as error:
                 tries += 1
                 self.redone += 1
@@ -163,11 +183,27 @@ class RolloutWorkers:
                 return self._fail(ResourceError(error.message, hint=error.hint or hint))
             if worker in self._down or worker >= self.size:
                 return None
+            self._up.discard(worker)
             self._down[worker] = timer = self._timer(worker)
         if timer is not None:
             timer.start()
-        self.backend.back(worker).add_done_callback(lambda done: self._returned(worker, done))
+        self._start_again(worker)
         return None
+
+    def doubt(self, worker: int) -> None:
+        """Give a worker nothing more until it has answered a question."""
+        with self._lock:
+            if self._broken is not None or worker in self._down or worker >= self.size:
+                return
+            self._down[worker] = None
+        self.backend.submit(worker, None, None).add_done_callback(lambda done: self._returned(worker, done))
+
+    def is_up(self, worker: int) -> bool:
+        return worker in self._up
+
+    def started(self, worker: int) -> None:
+        with self._lock:
+            self._up.add(worker)
 
     def scale(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out an order to scale: `workers`, `scale_factor`, or `least` and `most`. What changed, or why not."""
@@ -218,6 +254,7 @@ class RolloutWorkers:
         self._resize(min(int(state["size"]), self.backend.most))
 
     def close(self) -> None:
+        self._closed = True
         self._fail(ResourceError("the workers are closed"))
         self._loop.close()
         self.backend.close()
@@ -230,7 +267,8 @@ class RolloutWorkers:
         with self._lock:
             self._active += [0] * (size - len(self._active))
             for worker in [worker for worker in self._down if worker >= size]:
-                self._up(worker)
+                self._back(worker)
+            self._up = {worker for worker in self._up if worker < size}
             self._load.places = size * self.per_worker
             self._hand_out()
 
@@ -286,13 +324,24 @@ class RolloutWorkers:
                 hint = "Resume the run when there is room; rollout.when_worker_lost says what a run does about it."
                 self._fail(ResourceError(f"{lost} within {self.patience:g} s", hint=hint))
 
-    def _returned(self, worker: int, done: Future[None]) -> None:
-        with self._lock:
-            if not done.cancelled() and done.exception() is None:
-                self._up(worker)
+    def _start_again(self, worker: int) -> None:
+        if worker < self.size and self._broken is None:
+            self.backend.start(worker).add_done_callback(lambda done: self._returned(worker, done))
+
+    def _returned(self, worker: int, done: Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, WorkerLost) and error.cannot_start:
+            self._fail(ResourceError(error.message, hint=error.hint))
+        elif isinstance(error, WorkerLost) and not self._closed:
+            again = threading.Timer(AGAIN, self._start_again, (worker,))
+            again.daemon = True
+            again.start()
+        else:
+            with self._lock:
+                self._back(worker)
                 self._hand_out()
 
-    def _up(self, worker: int) -> None:
+    def _back(self, worker: int) -> None:
         timer = self._down.pop(worker, None)
         if timer is not None:
             timer.cancel()
@@ -301,5 +350,5 @@ class RolloutWorkers:
         with self._lock:
             self._broken = self._broken or error
             for worker in list(self._down):
-                self._up(worker)
+                self._back(worker)
             self._hand_out()

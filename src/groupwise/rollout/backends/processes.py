@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import pkgutil
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ class ProcessWorkers:
     def __init__(self, entry: Entry, args: Sequence[Any], size: int, per_worker: int) -> None:
         insist_picklable(entry, args)
         self.size = size
-        self._workers = Workers(entry, size, args=args, at_once=per_worker)
+        self._workers = Workers(WorkerHandler, size, args=(entry, tuple(args)), at_once=per_worker)
         self._folder: Path | None = None
         self._shared = 0
 
@@ -43,10 +44,8 @@ class ProcessWorkers:
     def submit(self, worker: int, request: Any, seconds: float | None) -> Future[Any]:
         return self._workers.submit(request, worker=worker, seconds=seconds)
 
-    def back(self, worker: int) -> Future[None]:
-        done: Future[None] = Future()
-        done.set_result(None)  # the next request starts it
-        return done
+    def start(self, worker: int) -> Future[None]:
+        return self._workers.start(worker)
 
     def share(self, value: Any) -> SharedFile:
         """Write the value once; each worker reads it when it first needs it. The version before it goes."""
@@ -69,6 +68,17 @@ class ProcessWorkers:
         self._workers.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class WorkerHandler:
+    """The handler in a worker, around the one that `entry` makes. None asks only whether it still answers."""
+
+    def __init__(self, entry: Entry, args: Sequence[Any]) -> None:
+        self.handler: Any = (pkgutil.resolve_name(entry) if isinstance(entry, str) else entry)(*args)
+        self.close = getattr(self.handler, "close", lambda: None)
+
+    def __call__(self, request: Any) -> Any:
+        return None if request is None else self.handler(request)
 
 
 def insist_picklable(entry: Entry, args: Sequence[Any]) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pkgutil
 import platform
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ from groupwise.event_loop import EventLoop
 from groupwise.rollout.backends.processes import WORKERS_PER_CORE
 from groupwise.workers import Entry, RequestFailed, WorkerLost, WorkerTimeout
 
-# Seconds for a cluster's port to answer, for a new actor to start, and between looks at one that is gone.
-REACH, START, LOOK = 5.0, 120.0, 0.5
+# Seconds for a cluster's port to answer, for a new actor to start, for one that is gone to say so, and for a handler to
+# end when it is cancelled.
+REACH, START, LOOK, GRACE = 5.0, 120.0, 0.5, 1.0
 VERSION = f"groupwise {__version__} on Python {platform.python_version()}"
 
 
@@ -49,6 +49,7 @@ class RayWorkers:
         self._loop = EventLoop("ray")
         self._actors: list[Any] = []
         self._ready: dict[int, asyncio.Future[None]] = {}
+        self._letting_go: set[asyncio.Future[None]] = set()
         self.size = 0
         try:
             if size > self.most:
@@ -74,8 +75,8 @@ class RayWorkers:
     def submit(self, worker: int, request: Any, seconds: float | None) -> Future[Any]:
         return self._loop.submit(self._ask(worker, request, seconds))
 
-    def back(self, worker: int) -> Future[None]:
-        return self._loop.submit(self._come_back(worker))
+    def start(self, worker: int) -> Future[None]:
+        return self._loop.submit(self._started(worker))
 
     def share(self, value: Any) -> SharedObject:
         return SharedObject(self._ray.put(value))
@@ -122,6 +123,8 @@ class RayWorkers:
             ) from None
         except asyncio.CancelledError:
             self._ray.cancel(call)
+            self._letting_go.add(task := asyncio.ensure_future(self._kill_if_stuck(actor, call)))
+            task.add_done_callback(self._letting_go.discard)
             raise
         except self._ray.exceptions.RayTaskError as error:
             raise RequestFailed({"code": "error", "message": f"the worker failed: {error.cause}"}) from error
@@ -149,6 +152,9 @@ class RayWorkers:
         except TimeoutError:
             raise WorkerLost(f"Ray did not start worker {worker} within {START:g} s") from None
         except self._ray.exceptions.RayError as error:
+            if await self._is_dead(actor := self._actors[worker]) and self._actors[worker] is actor:
+                # Ray has given it up, for example because its owner's node was taken for dead.
+                self._actors[worker] = self._class.remote(*self._recipe)
             raise WorkerLost(f"Ray lost worker {worker}: {_first_line(error)}") from error
         if not refused and version != VERSION:
             refused = f"its node has {version}, but this run has {VERSION}; install the same on every node"
@@ -157,20 +163,12 @@ class RayWorkers:
             lost.cannot_start = True
             raise lost
 
-    async def _come_back(self, worker: int) -> None:
-        """Done when Ray has started the worker again."""
-        while worker < self.size:
-            actor = self._actors[worker]
-            try:
-                await self._started(worker)
-                return
-            except WorkerLost as error:
-                if error.cannot_start:
-                    raise
-            with suppress(IndexError):  # meanwhile there are fewer workers
-                if self._actors[worker] is actor and await self._is_dead(actor):
-                    self._actors[worker] = self._class.remote(*self._recipe)
-            await asyncio.sleep(LOOK)
+    async def _kill_if_stuck(self, actor: Any, call: Any) -> None:
+        """A handler that blocks its actor cannot be cancelled."""
+        await asyncio.wait([asyncio.wrap_future(call.future())], timeout=GRACE)
+        ready, _ = self._ray.wait([call], timeout=0)
+        if not ready:
+            self._ray.kill(actor, no_restart=False)
 
     async def _is_dead(self, actor: Any) -> bool:
         """Whether Ray has given the actor up; one that is being started again is only unavailable."""
@@ -199,9 +197,7 @@ class _Actor:
     def __init__(self, entry: Entry, args: tuple[Any, ...]) -> None:
         self.refused = ""
         try:
-            self.handler: Callable[[Any], Any] = (pkgutil.resolve_name(entry) if isinstance(entry, str) else entry)(
-                *args
-            )
+            self.handler = WorkerHandler(entry, args)
         except Exception as error:
             self.refused = f"{type(error).__name__}: {error}"
 
