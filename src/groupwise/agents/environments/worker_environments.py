@@ -191,8 +191,6 @@ class _RunningRollout:
         self._calls: asyncio.Queue[_ModelCall | None] = asyncio.Queue()
         self._answers: dict[int, asyncio.Future[Completed]] = {}
         self._numbers = itertools.count()
-# What a worker answers about an attempt that it does not have: it took the place of the one that had it.
-_UNKNOWN = "unknown attempt"
         self._work = asyncio.ensure_future(rollout(CompletionClient(self), payload))
         self._work.add_done_callback(lambda _: self._calls.put_nowait(None))
 

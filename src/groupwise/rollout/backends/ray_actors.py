@@ -20,7 +20,7 @@ from typing import Any
 from groupwise import __version__
 from groupwise.errors import ConfigError, GroupwiseError, MissingExtra
 from groupwise.event_loop import EventLoop
-from groupwise.rollout.backends.processes import WORKERS_PER_CORE
+from groupwise.rollout.backends.processes import WORKERS_PER_CORE, WorkerHandler
 from groupwise.workers import Entry, RequestFailed, WorkerLost, WorkerTimeout
 
 # Seconds for a cluster's port to answer, for a new actor to start, for one that is gone to say so, and for a handler to
