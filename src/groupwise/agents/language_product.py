@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from groupwise.agents.attempt_workers import workers_and_reward
 from groupwise.agents.conversation.call_formats import named_format
 from groupwise.agents.conversation.chat_template import template_of
 from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
@@ -25,6 +26,7 @@ from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.registry import add_reward, find_reward
 from groupwise.rewards.scoring import per_attempt
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.batch_source import Collate, GroupSource, NumberedTasks, Rollout
 from groupwise.training.estimators import padded
 from groupwise.training.session import Parts
@@ -57,6 +59,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     problems, notes = usable_problems(find_problems(cfg.task), named)
     own = per_attempt(grader(problems))
     grade = named or own
+    workers, learned_from = workers_and_reward(cfg, None, reward, reward or grade)
     language = load_start(cfg)
     policy = policy_of(cfg, language)
     options = cfg.language.chat_template_kwargs
@@ -65,7 +68,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     check_listed(problems, language.tokenizer, engine.max_length, options)
     rollout = Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed, options)
     tasks = training_problems(problems, cfg.run.seed)
-    source = LanguageSource(cfg, policy, engine, tasks, rollout, reward or grade, rows_of_tokens)
+    source = LanguageSource(cfg, policy, engine, tasks, rollout, learned_from, rows_of_tokens, workers)
     check = own if getattr(problems, "has_check", True) else None
     evaluation = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade), check)
     return Parts(policy, source, evaluation, lambda: evaluation.shown, notes=notes)
@@ -169,13 +172,14 @@ class LanguageSource(GroupSource):
 
     def __init__(
         self, cfg: TrainingConfig, policy: LanguagePolicy, engine: Engine, tasks: NumberedTasks, rollout: Rollout,
-        reward: Reward, collate: Collate,
+        reward: Reward, collate: Collate, workers: RolloutWorkers | None = None,
     ) -> None:  # fmt: skip
         values = prefix_values(policy) if needs_critic(cfg.advantage.estimator) else None
         reference = policy.reference_logp if cfg.policy.use_reference_model else None
         super().__init__(
-            cfg, tasks=tasks, rollout=rollout, reward=reward, collate=collate, values=values, reference=reference
-        )
+            cfg, tasks=tasks, rollout=rollout, reward=reward, collate=collate, values=values, reference=reference,
+            workers=workers,
+        )  # fmt: skip
         self.engine = engine
 
     def publish(self, policy: Policy) -> None:

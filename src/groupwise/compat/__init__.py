@@ -2,6 +2,7 @@
 
     trainer                `GRPOTrainer`, `MultiTurnGRPOTrainer` and `train` for agents
     distributed            the same on many ranks: `DistributedGRPOTrainer` and `launch_distributed_training`
+    computational          `create_computational_engine`: the same trainer with many workers
     trl_bridge             the same training handed to TRL's trainer
     language               `TrajectoryDataset`, with its prompt template, and `ValueFunction`
     control                `GRPO(...).update(rollouts)` for Gymnasium
@@ -39,6 +40,7 @@ _NAMES = {
     ),
     "groupwise.compat.control": "GRPO GroupingStrategy GroupAdvantageNormalizer GroupWeightCalculator AdaptiveGrouper",
     "groupwise.compat.comparison": "GRPOvsPPOAnalyzer",
+    "groupwise.compat.computational": "ComputationalGRPOEngine create_computational_engine",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

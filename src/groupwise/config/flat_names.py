@@ -50,6 +50,14 @@ class SettingNames(TypedDict, total=False):
     max_conversation_turns: int
     conversations_in_flight: int
     turn_timeout: float | None
+    backend: Literal["local", "processes", "ray"]
+    num_workers: int
+    max_workers: int | None
+    attempts_per_worker: int
+    when_worker_lost: Literal["shrink", "wait", "stop"]
+    worker_timeout: float
+    ray_address: str | None
+    ray_cpus: float
     # policy
     model_name: str | None
     hidden_sizes: Sequence[int]

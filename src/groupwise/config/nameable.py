@@ -171,8 +171,10 @@ COMMON: tuple[Row, ...] = (
     Row("reward.options.api_key", "a secret, which settings never hold"),
     Row("reward.options.fallback", "a reward object, which settings cannot make"),
     Row("reward.options.heuristic", "a reward object, which settings cannot make"),
+    Row("rollout.ray_address", "the address of a Ray cluster"),
     *plain(
-        "run.run_name", "run.eval_by", "policy.device", "language.quantization", "language.dtype",
+        "rollout.backend", "rollout.when_worker_lost", "run.run_name", "run.eval_by",
+        "policy.device", "language.quantization", "language.dtype",
         # A template runs in a sandbox and loads nothing, whatever it is told.
         "language.chat_template_kwargs", "language.tool_format",
         # Names of a model's layers, and PEFT's own words; other options that are text may import a module.

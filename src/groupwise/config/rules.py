@@ -259,6 +259,19 @@ def template_options_are_free(chat_template_kwargs: Mapping[str, Any]) -> Findin
     )
 
 
+def workers_have_limits(num_workers: int, max_workers: int | None, backend: str) -> Finding | None:
+    """`max_workers` is at least `num_workers`, and needs a `backend` with workers."""
+    if max_workers is None or (max_workers >= num_workers and backend != "local"):
+        return None
+    if backend == "local":
+        message = "there are no workers with rollout.backend = 'local'"
+        remedy = "leave it out, or set rollout.backend = 'processes'"
+    else:
+        message = f"it is below rollout.num_workers = {num_workers}, the fewest"
+        remedy = f"set it to at least {num_workers}, or leave it out for a fixed number"
+    return Finding("rollout.max_workers", f"rollout.max_workers = {max_workers} cannot be: {message}", remedy)
+
+
 Rule = Callable[..., Finding | None]
 RULES: tuple[Rule, ...] = (
     one_precision,
@@ -278,6 +291,7 @@ RULES: tuple[Rule, ...] = (
     stopping_needs_evaluations,
     weights_sum_to_one,
     template_options_are_free,
+    workers_have_limits,
 )
 
 

@@ -95,6 +95,24 @@ class RolloutSettings(Section):
     turn_timeout: float | None = setting(
         60.0, "seconds an environment may take for one turn before the attempt counts as failed; null waits", gt=0
     )
+    backend: Literal["local", "processes", "ray"] = setting(
+        "local", "where attempts are made: in this process, in worker processes, or by actors of Ray"
+    )
+    num_workers: int = setting(2, "worker processes or actors; with max_workers, the fewest", ge=1, le=100_000)
+    max_workers: int | None = setting(
+        None, "the most workers of a run that follows its load; null keeps their number", ge=1, le=100_000
+    )
+    attempts_per_worker: int = setting(
+        8, "conversations that a worker has in progress at once; 1 for code that blocks", ge=1, le=1000
+    )
+    when_worker_lost: Literal["shrink", "wait", "stop"] = setting(
+        "shrink", "while lost workers do not come back: go on with the others, wait even for the last, or end the run"
+    )
+    worker_timeout: float = setting(60.0, "seconds a lost worker may take to come back", gt=0)
+    ray_address: str | None = setting(
+        None, "a Ray cluster, host:port or auto; null is RAY_ADDRESS, or a Ray of the run's own on this machine"
+    )
+    ray_cpus: float = setting(1.0, "CPUs that a cluster reserves for a worker; less for work that waits", gt=0)
 
 
 class PolicySettings(Section):

@@ -2,6 +2,7 @@
 
 On many ranks each makes and scores whole groups, its share of those a step draws. Then all have all of them, and go on
 as one process would.
+Attempts may be made by workers elsewhere (`groupwise.rollout.backends`); everything after them happens here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from groupwise.errors import NoSignalError
 from groupwise.rewards.answer_drift import answer_metrics
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.rewards.statistics import PartStatistics
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.estimators import (
     AdvantageEstimate,
     Attempts,
@@ -36,6 +38,7 @@ from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least
 from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.replay import ReplayBuffer, Replayed
 from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
+from groupwise.training.worker_rewards import RemoteReward
 from groupwise.types import Batch, Failed, Group, Hint, Policy, Reward, Score, ScoredGroup, Task, Tensors
 
 # Steps in a row in which every attempt may fail.
@@ -116,15 +119,19 @@ class GroupSource:
         collate: Collate,
         values: Values | None = None,
         reference: Callable[[Tensors], Tensor] | None = None,
+        workers: RolloutWorkers | None = None,
     ) -> None:
         self.cfg = cfg
+        self.workers = workers
         self.tasks = tasks
         self.rollout = rollout
         self.reward = reward
         self.collate = collate
         self.critic = None if values is None else ScaledCritic(values, ValueScales())
         self.reference = reference
-        self.scorer = RewardScorer(timeout=cfg.rollout.reward_timeout)
+        # A worker keeps the time itself: waiting for one does not count.
+        remote = isinstance(reward, RemoteReward)
+        self.scorer = RewardScorer(timeout=None if remote else cfg.rollout.reward_timeout)
         self.replay = ReplayBuffer(cfg.rollout, cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "asking the reference")
         self.groups = GroupAssignment(cfg)
@@ -147,12 +154,14 @@ class GroupSource:
 
     def next(self) -> Batch:
         clock = _Clock()
+        adjusted = "" if self.workers is None else self.workers.adjust()
         drawn = StepGroups()
         while count := drawn.missing(self.cfg.rollout):
             drawn = drawn.add(self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
         batch = self.compare(drawn)
         clock.lap("advantage")
-        return replace(batch, timing=clock.laps)
+        hints = (Hint("workers_scaled", adjusted, ""),) if adjusted else ()
+        return replace(batch, timing=clock.laps, hints=(*batch.hints, *hints))
 
     def compare(self, drawn: StepGroups) -> Batch:
         """The batch of groups that were drawn and scored."""
@@ -227,13 +236,17 @@ class GroupSource:
         resampling = drawn.metrics() if rollout.dynamic_sampling else {}
         replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
         answers = answer_metrics(drawn.all)
-        return {**resampling, **replay, **self.parts.metrics(), **answers, **_offered(self.reward, "metrics", {})}
+        workers = {} if self.workers is None else self.workers.metrics()
+        offered = _offered(self.reward, "metrics", {})
+        return {**resampling, **replay, **self.parts.metrics(), **answers, **workers, **offered}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy, so there is nothing to send."""
 
     def close(self) -> None:
         self.scorer.close()
+        if self.workers is not None:
+            self.workers.close()
 
     def _insist_on_scores(self, scored: Sequence[ScoredGroup]) -> None:
         failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
@@ -319,6 +332,7 @@ class GroupSource:
             "value_scales": None if self.critic is None else self.critic.scales.state_dict(),
             "micro_batches": self.micro_batches.state_dict(),
             "silent_steps": self.silent_steps,
+            "workers": None if self.workers is None else self.workers.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -337,6 +351,8 @@ class GroupSource:
             self.critic.scales.load_state_dict(state["value_scales"])
         if "micro_batches" in state:
             self.micro_batches.load_state_dict(state["micro_batches"])
+        if self.workers is not None and state.get("workers") is not None:
+            self.workers.load_state_dict(state["workers"])
         self.silent_steps = state["silent_steps"]
 
 

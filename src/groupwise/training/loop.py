@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
-from groupwise.errors import CheckpointError, ContractError
+from groupwise.errors import CheckpointError, ContractError, GroupwiseError
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.checkpoint import SHARDS, Checkpoint, capture_randomness, restore_randomness
 from groupwise.training.events import DAMAGE
 from groupwise.training.folder import write_config
@@ -27,9 +28,9 @@ from groupwise.types import Batch, Event, Hint, Policy, Sample, Source
 
 SCORE = "eval/reward_mean"
 NO_WORKERS = {
-    "refused": "this run trains in one process and has no workers to scale",
-    "remedy": "For more attempts at a time, start a run with more rollout.tasks_per_step; for several runs at once, "
-    "groupwise serve --workers 4.",
+    "refused": "this run makes its attempts in its own process and has no workers to scale",
+    "remedy": "Start a run with rollout.backend = 'processes' or 'ray'; for several runs at once, groupwise serve "
+    "--workers 4.",
 }
 Evaluate = Callable[[Policy], Mapping[str, float]]
 Samples = Callable[[], Sequence[Sample]]
@@ -78,7 +79,7 @@ def train(
         if evaluate and (_due(here.step, cfg.run.eval_steps) or last):
             yield from _evaluation(run, here, policy, evaluate, samples, ranks)
             yield from say(run, here.step, pending_hints(source))
-        wanted = yield from _obey(run, here, stop, ranks)
+        wanted = yield from _obey(run, here, source, stop, ranks)
         if wanted or last or here.reason or _due(here.step, cfg.run.save_steps):
             path = _save(run, here, policy, source, learner, ranks)
             yield run.emit("checkpoint", here.step, {"step": here.step, "path": f"checkpoints/{path.name}"})
@@ -239,12 +240,14 @@ def _evaluation(
     here.reason = reason if here.step else None
 
 
-def _obey(run: Run | FollowedRun, here: Position, stop: StopFlag | None, ranks: Ranks) -> Generator[Event, None, bool]:
+def _obey(
+    run: Run | FollowedRun, here: Position, source: Source, stop: StopFlag | None, ranks: Ranks
+) -> Generator[Event, None, bool]:
     """Carry out what came in by control file or Ctrl-C; true when a checkpoint is wanted now."""
     wanted = False
     for command in ranks.on_first(lambda: list(run.commands()) if isinstance(run, Run) else []):
         known = command.op in ("stop", "checkpoint")
-        note = {} if known else NO_WORKERS
+        note = {} if known else _scaled(source, command.args)
         yield run.emit("control", here.step, {"id": command.id, "op": command.op, "args": command.args, **note})
         wanted = wanted or known
         if command.op == "stop":
@@ -252,6 +255,17 @@ def _obey(run: Run | FollowedRun, here: Position, stop: StopFlag | None, ranks: 
     if ranks.any(stop is not None and stop.raised):
         here.reason = here.reason or "stopped"
     return wanted
+
+
+def _scaled(source: Source, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Carry out an order to scale, or say why it cannot be."""
+    workers: RolloutWorkers | None = getattr(source, "workers", None)
+    if workers is None:
+        return NO_WORKERS
+    try:
+        return workers.scale(args)
+    except (GroupwiseError, TypeError, ValueError, OverflowError) as error:
+        return {"refused": str(error).splitlines()[0], "remedy": getattr(error, "hint", "")}
 
 
 def _step_data(batch: Batch, stats: Mapping[str, float], here: Position, timing: Mapping[str, float]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from groupwise.programs.search.mcts import search
 from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
 from groupwise.programs.search.search_settings import Judged
 from groupwise.programs.search.tree import SearchTree
+from groupwise.rollout.backends import insist_local
 from groupwise.training.batch_source import GroupSource
 from groupwise.training.ranks.communication import Ranks
 from groupwise.training.replay import Replayed
@@ -188,6 +189,7 @@ SLOTS = 256
 
 def check(cfg: TrainingConfig) -> None:
     """Refuse settings that no run can be made of."""
+    insist_local(cfg.rollout, "programs are written by the model and run in its sandbox")
     options = code_options(cfg)
     if cfg.language.chat_template_kwargs:
         raise ConfigError(
