@@ -64,6 +64,16 @@ GROUPS = {
         "Try rewards before a run depends on them.",
         {"check": Command("groupwise.commands.reward:check", "Find out what a reward can be fooled with.", "REWARD")},
     ),
+    "sampler": (
+        "Run vLLM servers that sample for a language model.",
+        {
+            "start": Command(
+                "groupwise.commands.sampler:start", "Start a server with a model.", "MODEL [-- VLLM-ARGS]"
+            ),
+            "status": Command("groupwise.commands.sampler:status", "List the servers that were started here."),
+            "stop": Command("groupwise.commands.sampler:stop", "Stop servers that were started here.", "[URL...]"),
+        },
+    ),
     "keys": (
         "Manage the service's API keys.",
         {

@@ -7,6 +7,7 @@
     workflow_analysis      score, simulate
     reward                 reward check
     config                 config show, check, schema
+    sampler                sampler start, status, stop
     service                serve, keys
 
 Open training.py first. Commands of a product are in its own `commands.py`; options that commands share are in

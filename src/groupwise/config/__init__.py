@@ -28,6 +28,7 @@ from groupwise.config.sections import (
     ScoringSettings,
     TaskSettings,
     TrainingSettings,
+    VllmSettings,
 )
 from groupwise.config.setting_names import TrainingProfile
 from groupwise.config.training_config import TrainingConfig, check_settings
@@ -36,5 +37,5 @@ __all__ = [
     "AdvantageSettings", "Finding", "GroupingSettings", "LanguageSettings", "LossSettings", "MemorySettings",
     "OptimSettings", "PolicySettings", "RewardSettings", "RolloutSettings", "RunSettings", "SamplingSettings",
     "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile", "TrainingSettings",
-    "apply_overrides", "check_config", "check_settings", "load_config", "setting",
+    "VllmSettings", "apply_overrides", "check_config", "check_settings", "load_config", "setting",
 ]  # fmt: skip

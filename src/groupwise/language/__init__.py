@@ -8,6 +8,7 @@ In the order data flows:
     adapters       LoRA through PEFT
     loading        a name → model and tokenizer, ready to use (open this first)
     engine/        prompts → sampled tokens with their log-probabilities
+    samplers/      the same on vLLM servers
     chat_templates messages → text in the model's chat format
     thought_formats which thoughts the model writes before its answers
     batch_layout   padded rows → rows without padding, shared prompts once

@@ -17,7 +17,8 @@ from groupwise.agents.environments.contract import Environment, Observation, Sce
 from groupwise.agents.memory.run_memory import RunMemory
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Sampled, SamplingParams
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.thoughts import REASONING
 from groupwise.training.token_attempts import token_texts
 from groupwise.types import End, Failure, Group, Message, Task, Trajectory
@@ -100,7 +101,7 @@ class Conversations:
     """Runs a group of conversations for every task, with the engine in its own thread."""
 
     def __init__(
-        self, engine: Engine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
+        self, engine: TokenEngine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
         group_size: int, seed: int, limits: ConversationLimits = USUAL, loop: EventLoop | None = None,
         memory: RunMemory | None = None,
     ) -> None:  # fmt: skip
