@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ class StandIns:
         self.model = model
         self.pids: list[int] = []
         self.parent = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("stand_in.py"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, start_new_session=True,
+            [sys.executable, str(Path(__file__).with_name("stand_in.py"))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
     def start(self, port: int = 0, model: Path | None = None, **faults: Any) -> str:
@@ -40,8 +41,11 @@ class StandIns:
         self.pids.append(started["pid"])
         return f"http://127.0.0.1:{started['port']}"
 
-    def kill(self, number: int = -1) -> None:
-        os.kill(self.pids[number], signal.SIGKILL)
+    def wait_for_death(self) -> None:
+        """Return when the server started last has ended."""
+        descriptor = os.pidfd_open(self.pids[-1])
+        select.select([descriptor], [], [], 60)
+        os.close(descriptor)
 
     def seen(self, url: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"{url}/seen", timeout=30) as answer:
@@ -56,10 +60,15 @@ class StandIns:
 @pytest.fixture(scope="session")
 def tiny_qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Qwen3 of two layers with random weights, in a folder."""
-    return write_qwen(tmp_path_factory.mktemp("qwen") / "model", seed=0)
+    return _write_qwen(tmp_path_factory.mktemp("qwen") / "model", seed=0)
 
 
-def write_qwen(folder: Path, seed: int, **changes: Any) -> Path:
+@pytest.fixture(scope="session")
+def write_qwen() -> Callable[..., Path]:
+    return _write_qwen
+
+
+def _write_qwen(folder: Path, seed: int, **changes: Any) -> Path:
     tokenizer = character_tokenizer()
     shape = {
         "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
@@ -67,7 +76,10 @@ def write_qwen(folder: Path, seed: int, **changes: Any) -> Path:
         "tie_word_embeddings": True, "initializer_range": 0.2,
     }  # fmt: skip
     config = transformers.Qwen3Config(
-        **{**shape, **changes}, eos_token_id=tokenizer.eos_token_id, bos_token_id=None, pad_token_id=tokenizer.pad_token_id
+        **{**shape, **changes},
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        pad_token_id=tokenizer.pad_token_id,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

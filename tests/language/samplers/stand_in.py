@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import peft
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -108,7 +109,8 @@ class Server:
         content = [{"token_id": t, "logprob": value} for t, value in zip(sampled.ids.tolist(), logp, strict=True)]
         label = "default" if self.faults.get("forget") and self.asked == self.faults["forget"] else self.label
         choice = {
-            "index": 0, "token_ids": sampled.ids.tolist(), "finish_reason": "stop" if sampled.end == "stop" else "length",
+            "index": 0, "token_ids": sampled.ids.tolist(),
+            "finish_reason": "stop" if sampled.end == "stop" else "length",
             "logprobs": None if self.faults.get("logprobs") == "none" else {"content": content},
             "weight_versions": [{"version": label, "start": 0, "end": len(sampled)}],
         }  # fmt: skip
@@ -190,7 +192,8 @@ def serve(request: dict[str, Any], out: int) -> None:
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     torch.set_num_threads(1)
-    assert AutoModelForCausalLM  # imported before the first fork
+    assert peft.LoraConfig  # imported before the first fork, as are the classes of the model
+    assert AutoModelForCausalLM
     for line in sys.stdin:
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -174,7 +174,9 @@ def _arguments(options: ServerOptions, on_cpu: bool) -> list[str]:
 
 def _environment(options: ServerOptions, on_cpu: bool) -> Mapping[str, str]:
     """Our variables without those of our own Python, and the switches of the routes that new weights need."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
     switches = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
     return {**kept, **switches, **({"VLLM_CPU_KVCACHE_SPACE": str(options.memory)} if on_cpu else {})}
 

@@ -83,11 +83,11 @@ class VllmEngine:
         if not servers:
             message = "rollout.sampler = 'vllm' needs the address of a server"
             raise ConfigError(message, hint="Set vllm.servers = ['http://127.0.0.1:8000'].", field="vllm.servers")
+        connections = [VllmServer(url, timeout) for url in checked_servers(servers)]
         self.language, self.tokenizer, self.params = language, language.tokenizer, params or SamplingParams()
         config = text_config(language.model)
         self.vocabulary, self._own_length = int(config.vocab_size), longest(config, None)
         self.ends = ending_tokens(language.model, language.tokenizer, None) | frozenset(ends)
-        connections = [VllmServer(url, timeout) for url in checked_servers(servers)]
         self.travel = travel or travel_for(weights, language, folder, connections)
         self.fleet = ServerFleet(
             connections, in_flight=in_flight, on_lost=on_lost, patience=patience, admit=self._admit

@@ -115,8 +115,8 @@ class AdapterTravel:
         if refused.is_route:
             return ConfigError(
                 f"the server at {server.url} takes no adapters while it runs",
-                hint="Start it with `groupwise sampler start --lora-rank N`, or with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 "
-                "and --enable-lora.",
+                hint="Start it with `groupwise sampler start --lora-rank N`, or with --enable-lora and "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.",
                 field="vllm.weights",
             )
         if "rank" in refused.message:
