@@ -34,6 +34,7 @@ COMMANDS = {
     "doctor": Command(
         "groupwise.commands.doctor:doctor", "Check this machine, and a settings file before you train.", "[CONFIG]"
     ),
+    "plan": Command("groupwise.commands.plan:estimate", "Estimate memory, time and speed of a run on GPUs.", "MODEL"),
     "runs": Command("groupwise.commands.runs:runs", "List the runs."),
     "show": Command("groupwise.commands.runs:show", "Show a run: its curve, its metrics and its hints.", "[RUN]"),
     "plot": Command("groupwise.commands.runs:plot", "Plot a metric of one or several runs.", "[RUN...]"),

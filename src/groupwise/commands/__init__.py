@@ -1,7 +1,7 @@
 """The commands that belong to no product. `cli.py` names them, and imports one only when it is called.
 
     training               train, resume, stop, eval
-    rollout, doctor        look before you train
+    rollout, doctor, plan  look before you train
     runs                   list, show, plot and report runs
     workflow_files         check, convert, diff
     workflow_analysis      score, simulate

