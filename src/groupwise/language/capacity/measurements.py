@@ -75,7 +75,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class MeasuredRates:
     """decode, launch, launch_lora: seconds per layer. arithmetic: operations a second. overhead: bytes that every run
     takes. activation, activation_lora: bytes per layer, token and unit of width that a backward pass keeps."""
 
@@ -104,7 +104,7 @@ class Measured:
     devices: Mapping[str, Device]
     networks: Mapping[str, float]
     measurements: tuple[Measurement, ...]
-    rates: Rates = field(init=False)
+    rates: MeasuredRates = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rates", fitted([m for m in self.measurements if m.use == "fit"]))
@@ -121,7 +121,7 @@ def measured() -> Measured:
     return Measured(devices, found["networks"], tuple(map(_measurement, found["measured"])))
 
 
-def fitted(given: list[Measurement]) -> Rates:
+def fitted(given: list[Measurement]) -> MeasuredRates:
     """The rates that explain the measurements."""
 
     def those(what: str, lora: bool | None = None) -> list[Measurement]:
@@ -139,7 +139,7 @@ def fitted(given: list[Measurement]) -> Rates:
     left = adapter.value * GIB - known_bytes(adapter.work) - overhead
     tokens = adapter.work.micro_batch * (adapter.work.prompt + adapter.work.answer)
     activation = left / (tokens * adapter.work.shape.layers * adapter.work.shape.width)
-    return Rates(decode, launch, launch_lora, arithmetic, overhead, activation)
+    return MeasuredRates(decode, launch, launch_lora, arithmetic, overhead, activation)
 
 
 def known_bytes(work: Workload, gpus: int = 1, sharded: bool = False) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from groupwise.config import TrainingConfig
@@ -18,6 +19,11 @@ def check_sampler(cfg: TrainingConfig) -> None:
     if cfg.rollout.sampler == "own":
         return
     checked_servers(cfg.vllm.servers)
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks > 1:
+        message = f"rollout.sampler = 'vllm' does not go with several ranks: each of {ranks} ranks would replace the "
+        hint = "Train in one process, or let every rank sample by itself: rollout.sampler = 'own'."
+        raise ConfigError(message + "servers' weights", hint=hint, field="rollout.sampler")
     if cfg.vllm.weights == "adapter" and not cfg.language.lora_rank:
         message = "vllm.weights = 'adapter' needs an adapter, but language.lora_rank = 0 trains all weights"
         raise ConfigError(message, hint="Set language.lora_rank, or vllm.weights = 'folder'.", field="vllm.weights")
