@@ -168,6 +168,8 @@ class Completions:
 class LanguageSource(GroupSource):
     """A source of batches that hands new weights to the engine."""
 
+    engine: TokenEngine
+
     def __init__(
         self, cfg: TrainingConfig, policy: LanguagePolicy, engine: TokenEngine, tasks: NumberedTasks, rollout: Rollout,
         reward: Reward, collate: Collate,

@@ -5,7 +5,8 @@ One parent process imports what is slow and forks a server for each line of JSON
     {"model": folder, "port": 0, "faults": {…}}  →  {"port": 40001, "pid": 4711}
 
 Faults: `die_at` a number of requests for tokens (SIGKILL in the middle of it), `logprobs` "none" or "raw" (before the
-temperature), `missing` routes, `max_rank` of adapters, `tokens` added to what the tokenizer says, `forget` the weights.
+temperature), `missing` routes, `max_rank` of adapters, `plain` vLLM without our
+extension, `stale` (says that it reloads), `tokens` added to what the tokenizer says, `forget` the weights.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class Server:
         probe = "prompt_logprobs" in given
         with self.lock:
             self.asked += not probe
+            number = 0 if probe else self.asked
             if self.asked == self.faults.get("die_at"):
                 os.kill(os.getpid(), signal.SIGKILL)
             if name not in self.engines:
@@ -107,7 +109,7 @@ class Server:
             ids = [*body["token_ids"], *sampled.ids.tolist()]
             logp = self.logp(name, ids)[len(body["token_ids"]) - 1 :]
         content = [{"token_id": t, "logprob": value} for t, value in zip(sampled.ids.tolist(), logp, strict=True)]
-        label = "default" if self.faults.get("forget") and self.asked == self.faults["forget"] else self.label
+        label = "default" if number and number == self.faults.get("forget") else self.label
         choice = {
             "index": 0, "token_ids": sampled.ids.tolist(),
             "finish_reason": "stop" if sampled.end == "stop" else "length",
@@ -142,7 +144,12 @@ class Server:
         return 200, self.models.pop(body["lora_name"], None) and None
 
     def collective_rpc(self, body: dict[str, Any]) -> Any:
-        folder = Path(body["kwargs"]["weights_path"])
+        if body["method"] == "groupwise_reload" and self.faults.get("plain"):
+            return 500, {"error": {"message": "'CPUWorker' object has no attribute 'groupwise_reload'"}}
+        if self.faults.get("stale"):
+            return {"results": [None]}
+        given = body["kwargs"]
+        folder = Path(given["folder" if body["method"] == "groupwise_reload" else "weights_path"])
         state = load_file(folder / "model.safetensors")
         self.models[self.name].load_state_dict(state, strict=False)
         if self.name in self.engines:

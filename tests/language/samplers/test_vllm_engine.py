@@ -131,6 +131,22 @@ def test_a_server_that_returns_gets_the_present_weights_first(
     assert stand_ins.seen(url)["asked"] <= 12
 
 
+def test_vllm_without_our_extension_reloads_by_its_own_method(stand_ins: Any, engine_on: Make) -> None:
+    engine = engine_on(stand_ins.start(plain=True))
+    engine.generate(requests(engine, 1), EIGHT)
+    shake(engine.language)
+    engine.load(engine.language.model, 1)
+    assert_same(engine.generate(requests(engine, 4), EIGHT), own(engine, 4))
+
+
+def test_weights_that_silently_do_not_arrive_end_the_run(stand_ins: Any, engine_on: Make) -> None:
+    engine = engine_on(stand_ins.start(stale=True))
+    engine.generate(requests(engine, 1), EIGHT)
+    shake(engine.language)
+    with pytest.raises(ContractError, match="did not take the new weights"):
+        engine.load(engine.language.model, 1)
+
+
 def test_a_server_that_has_forgotten_the_weights_is_given_them_again(stand_ins: Any, engine_on: Make) -> None:
     engine = engine_on(stand_ins.start(forget=3), in_flight=2)
     assert_same(engine.generate(requests(engine, 8), EIGHT), own(engine, 8))

@@ -10,5 +10,6 @@ In the order a request passes through:
     vllm_checks      is it the same tokenizer, and are they the same weights?
     weight_travel    new weights as an adapter, as a folder, or from GPU to GPU
     nccl_broadcast   the learner's end of the way from GPU to GPU
+    inside/          what is put inside a server: reloading weights completely
     server_process   start, find and stop a server in a virtual environment of its own
 """

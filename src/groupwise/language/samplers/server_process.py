@@ -22,6 +22,7 @@ from groupwise.language.loading import load_model, save_model
 from groupwise.language.model_lookup import find_model
 from groupwise.language.samplers.vllm_server import ServerLost, VllmServer
 
+INSIDE = Path(__file__).parent / "inside"
 ENVIRONMENT = Path(".venv-vllm")
 FOLDER = Path("samplers")
 # The ranks that vLLM can be started for.
@@ -162,6 +163,7 @@ def _arguments(options: ServerOptions, on_cpu: bool) -> list[str]:
         "--host", options.host, "--port", str(options.port), "--enable-scale-out",
         # What is sampled with is what a request says, not what the model's folder suggests.
         "--generation-config", "vllm", "--logprobs-mode", options.logprobs,
+        "--worker-extension-cls", "groupwise_worker.CompleteReload",
     ]  # fmt: skip
     dtype = options.dtype or ("float32" if on_cpu else None)
     arguments += ["--dtype", dtype] if dtype else []
@@ -177,11 +179,12 @@ def _arguments(options: ServerOptions, on_cpu: bool) -> list[str]:
 
 
 def _environment(options: ServerOptions, on_cpu: bool) -> Mapping[str, str]:
-    """Our variables without those of our own Python, and the switches of the routes that new weights need."""
+    """Our variables with another path for Python's modules, and the switches of the routes that new weights need."""
     kept = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     }
     switches = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
+    kept["PYTHONPATH"] = str(INSIDE)
     return {**kept, **switches, **({"VLLM_CPU_KVCACHE_SPACE": str(options.memory)} if on_cpu else {})}
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine.request import SamplingParams
 from groupwise.language.loading import LanguageModel
-from groupwise.language.samplers.vllm_server import Refused, VllmServer
+from groupwise.language.samplers.vllm_server import Answer, Refused, VllmServer
 
 TEXT = "The quick brown fox jumps over the lazy dog. 12 + 30 = 42; naïve, 3 €\n\tdef f(x): return x"
 SPREAD = 192  # tokens of the whole vocabulary that the text for the tokenizers contains besides
@@ -24,6 +24,8 @@ PROMPT, DRAWN = 48, 16  # tokens compared
 # Mean difference of log-probabilities in nats. Half precision gives about 0.03; other weights give 0.5 and more.
 OTHER_WEIGHTS = 0.2
 TRUNCATED = 0.03
+# How far new weights must have moved the test text before a server without them can be told from noise.
+MOVED = 0.1
 
 
 def insist_on_tokenizer(server: VllmServer, model: str, tokenizer: Any) -> None:
@@ -59,13 +61,12 @@ def insist_on_model(
     server: VllmServer, body: Mapping[str, Any], language: LanguageModel, params: SamplingParams
 ) -> None:
     """Refuse a server with other weights, or whose log-probabilities mean something else. `body` is a request's."""
-    prompt = [int(token) for token in language.tokenizer.encode(TEXT, add_special_tokens=False)][:PROMPT]
-    sampling = {**body["sampling_params"], "max_tokens": DRAWN, "prompt_logprobs": 0, "stop_token_ids": []}
-    answer, said = server.generate({**body, "token_ids": prompt, "sampling_params": sampling})
+    prompt = probe_prompt(language)
+    theirs, answer = _asked(server, body, prompt, DRAWN)
     ids = np.concatenate([np.array(prompt, np.int64), answer.ids])
     raw, scaled = (_logp_of(language.model, ids, t) for t in (1.0, params.temperature or 1.0))
     before = len(prompt) - 1
-    gap = float(np.abs(_of_prompt(server, said, prompt) - raw[:before]).mean())
+    gap = float(np.abs(theirs - raw[:before]).mean())
     if gap > OTHER_WEIGHTS:
         raise ConfigError(
             f"the server at {server.url} serves another model: its log-probabilities of a test text differ by "
@@ -74,6 +75,44 @@ def insist_on_model(
             field="vllm.servers",
         )
     _insist_on_meaning(server, answer.logp, raw[before:], scaled[before:], params)
+
+
+def insist_on_news(
+    server: VllmServer, body: Mapping[str, Any], prompt: list[int], old: NDArray[np.float32], new: NDArray[np.float32]
+) -> None:
+    """Refuse a server that was given new weights but still samples with the old ones.
+
+    `old` and `new` are the model's log-probabilities of the prompt before and after. Where they hardly differ, neither
+    does what is sampled.
+    """
+    moved = float(np.abs(new - old).mean())
+    theirs, _ = _asked(server, body, prompt, 1)
+    gap = float(np.abs(theirs - new).mean())
+    if gap > OTHER_WEIGHTS or (moved > MOVED and gap > moved / 2):
+        raise ContractError(
+            f"the server at {server.url} did not take the new weights: its log-probabilities of a test text differ "
+            f"from theirs by {gap:.3f} nats on average, those of the weights before by {moved:.3f}",
+            hint="Start it with `groupwise sampler start`, or train an adapter (language.lora_rank).",
+        )
+
+
+def probe_prompt(language: LanguageModel) -> list[int]:
+    """The tokens whose log-probabilities are compared."""
+    return [int(token) for token in language.tokenizer.encode(TEXT, add_special_tokens=False)][:PROMPT]
+
+
+def prompt_logp(language: LanguageModel, prompt: list[int]) -> NDArray[np.float32]:
+    """The model's own log-probabilities of all tokens of the prompt but the first."""
+    return _logp_of(language.model, np.array(prompt, np.int64), 1.0)
+
+
+def _asked(
+    server: VllmServer, body: Mapping[str, Any], prompt: list[int], drawn: int
+) -> tuple[NDArray[np.float32], Answer]:
+    """The server's log-probabilities of a prompt, and its continuation."""
+    sampling = {**body["sampling_params"], "max_tokens": drawn, "prompt_logprobs": 0, "stop_token_ids": []}
+    answer, said = server.generate({**body, "token_ids": prompt, "sampling_params": sampling})
+    return _of_prompt(server, said, prompt), answer
 
 
 def _insist_on_meaning(

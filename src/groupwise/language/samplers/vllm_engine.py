@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from groupwise.errors import ConfigError, ContractError
@@ -31,7 +32,13 @@ from groupwise.language.engine.rotary import longest
 from groupwise.language.engine.weights import Fingerprint
 from groupwise.language.loading import LanguageModel
 from groupwise.language.samplers.server_fleet import OnLost, ServerFleet
-from groupwise.language.samplers.vllm_checks import insist_on_model, insist_on_tokenizer
+from groupwise.language.samplers.vllm_checks import (
+    insist_on_model,
+    insist_on_news,
+    insist_on_tokenizer,
+    probe_prompt,
+    prompt_logp,
+)
 from groupwise.language.samplers.vllm_server import (
     Answer,
     Call,
@@ -95,6 +102,9 @@ class VllmEngine:
         self._bases: dict[VllmServer, tuple[str, int]] = {}
         self._stops: dict[tuple[str, ...], StopStrings] = {}
         self._version: int | None = None
+        # A test text, and what the published weights say of it.
+        self._probe = probe_prompt(language)
+        self._probed = np.zeros(len(self._probe) - 1, np.float32)
         self._fingerprint = Fingerprint(language.model)
         # Held while weights are written or sent, so that nobody is given half of them.
         self._weights = threading.RLock()
@@ -153,8 +163,9 @@ class VllmEngine:
         with self.hold(), self._weights:
             self.travel.prepare(version)
             self._version, self._fingerprint = version, Fingerprint(self.language.model)
-            for server, lost in self.travel.send(self.fleet.in_service):
-                self.fleet.lose(server, lost)
+            old, self._probed = self._probed, prompt_logp(self.language, self._probe)
+            for server, error in self._renewed(self.fleet.in_service, old):
+                self.fleet.lose(server, error)
         self.fleet.open()
         self._publishing = time.perf_counter() - began
 
@@ -234,6 +245,15 @@ class VllmEngine:
             lost += self.travel.send(reached)
             return lost + with_each(_others(reached, lost), self._compare)
 
+    def _renewed(self, servers: Sequence[VllmServer], old: NDArray[np.float32]) -> Lost:
+        """Give new weights to servers in service, and see that they took them."""
+        lost = self.travel.send(servers)
+
+        def see(server: VllmServer) -> None:
+            insist_on_news(server, self._asked(server, [], self.params, 0), self._probe, old, self._probed)
+
+        return lost + with_each(_others(servers, lost), see)
+
     def _meet(self, server: VllmServer) -> None:
         server.call("GET", "/health")
         server.insist_on_route()
@@ -287,7 +307,7 @@ class VllmEngine:
                 answer = self._ask(member.server, request, call)
             except ServerLost as lost:
                 failure = lost.message
-                if request.cancelled:
+                if call.broken_off:
                     break
                 self._resent += 1
                 self.fleet.lose(member.server, lost)

@@ -159,11 +159,21 @@ class FolderTravel:
         return base
 
     def _reload(self, server: VllmServer) -> None:
-        body = {"method": "reload_weights", "kwargs": {"weights_path": str(self.path)}, "timeout": UPDATE}
         with paused(server):
-            _dev(server, "/collective_rpc", body)
+            self._call_workers(server)
             _dev(server, "/reset_prefix_cache")
             _dev(server, "/update_weight_version", {"new_version": self.label})
+
+    def _call_workers(self, server: VllmServer) -> None:
+        """Call our own method of the server's workers, or vLLM's if they lack ours: see `inside`."""
+        ours = {"method": "groupwise_reload", "kwargs": {"folder": str(self.path)}, "timeout": UPDATE}
+        try:
+            _dev(server, "/collective_rpc", ours)
+        except ServerLost as lost:
+            if "has no attribute 'groupwise_reload'" not in lost.message:
+                raise
+            theirs = {"method": "reload_weights", "kwargs": {"weights_path": str(self.path)}, "timeout": UPDATE}
+            _dev(server, "/collective_rpc", theirs)
 
     def close(self, servers: Sequence[VllmServer]) -> None:
         self.folder.remove()
@@ -256,7 +266,8 @@ def travel_for(way: str | None, language: LanguageModel, folder: str | None, ser
         return TransferTravel(language)
     if folder is None:
         _insist_on_this_machine(servers)
-    return {"adapter": AdapterTravel, "folder": FolderTravel}[way](language, FolderOfVersions(folder))
+    shared = FolderOfVersions(folder)
+    return AdapterTravel(language, shared) if way == "adapter" else FolderTravel(language, shared)
 
 
 def _insist_on_this_machine(servers: Sequence[VllmServer]) -> None:

@@ -53,6 +53,8 @@ FORM_ROWS = 48
 class CodeSource(GroupSource):
     """Groups of the policy's programs, and what searches with the policy as prior have found."""
 
+    engine: TokenEngine
+
     def __init__(
         self, cfg: TrainingConfig, options: CodeOptions, policy: LanguagePolicy, engine: TokenEngine, tokenizer: Any
     ) -> None:
