@@ -23,9 +23,10 @@ from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.errors import ConfigError, ContractError
 from groupwise.event_loop import EventLoop
-from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
+from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.memory.run_start import rewind_for_run, start_from
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.function import EnvironmentReward
@@ -53,6 +54,7 @@ def check(cfg: TrainingConfig) -> None:
         raise ConfigError(message, hint="Let the function use a UserMemory itself.", field="task.options.memory")
     find_reward(cfg.reward)
     check_tool_format(cfg)
+    check_sampler(cfg)
 
 
 def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:
@@ -85,7 +87,7 @@ def build(
     policy = policy_of(cfg, language, reference)
     frame = frame_of(cfg, language)
     slots = cfg.rollout.conversations_in_flight
-    engine = Engine(language.model, language.tokenizer, slots=slots, ends=frame.end_ids)
+    engine = engine_for(cfg, language, slots=slots, params=sampling(cfg), ends=frame.end_ids)
     kind, make, collate = rollout_for(scenarios, needs_critic(cfg.advantage.estimator))
     memory = str(cfg.task.options.get("memory", ""))
     remembered = RunMemory(UserMemory(memory)) if memory else None
@@ -169,7 +171,7 @@ class ConversationEvaluation:
     """
 
     def __init__(
-        self, cfg: TrainingConfig, scenarios: Scenarios, engine: Engine, frame: Frame, reward: Reward,
+        self, cfg: TrainingConfig, scenarios: Scenarios, engine: TokenEngine, frame: Frame, reward: Reward,
         scorer: RewardScorer, loop: EventLoop, memory: RunMemory | None = None,
         workers: RolloutWorkers | None = None,
     ) -> None:  # fmt: skip

@@ -20,9 +20,11 @@ from groupwise.agents.evaluation import as_groups, greedy_evaluation
 from groupwise.agents.model_start import load_start, open_run, pin_start
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
-from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.engine import SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
+from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.registry import add_reward, find_reward
 from groupwise.rewards.scoring import per_attempt
@@ -46,6 +48,7 @@ def prepare(cfg: TrainingConfig) -> TrainingConfig:
 
 def check(cfg: TrainingConfig) -> tuple[str, ...]:
     check_tool_format(cfg)
+    check_sampler(cfg)
     return usable_problems(find_problems(cfg.task), find_reward(cfg.reward))[1]
 
 
@@ -64,7 +67,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     policy = policy_of(cfg, language)
     options = cfg.language.chat_template_kwargs
     ends = template_of(language.tokenizer, options).end_ids
-    engine = Engine(language.model, language.tokenizer, slots=answers_at_once(cfg), ends=ends)
+    engine = engine_for(cfg, language, slots=answers_at_once(cfg), params=sampling(cfg), ends=ends)
     check_listed(problems, language.tokenizer, engine.max_length, options)
     rollout = Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed, options)
     tasks = training_problems(problems, cfg.run.seed)
@@ -144,7 +147,7 @@ class Completions:
     independent = True
 
     def __init__(
-        self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int,
+        self, engine: TokenEngine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int,
         options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.tokenizer, self.params, self.options = engine, tokenizer, params, options
@@ -170,8 +173,10 @@ class Completions:
 class LanguageSource(GroupSource):
     """A source of batches that hands new weights to the engine."""
 
+    engine: TokenEngine
+
     def __init__(
-        self, cfg: TrainingConfig, policy: LanguagePolicy, engine: Engine, tasks: NumberedTasks, rollout: Rollout,
+        self, cfg: TrainingConfig, policy: LanguagePolicy, engine: TokenEngine, tasks: NumberedTasks, rollout: Rollout,
         reward: Reward, collate: Collate, workers: RolloutWorkers | None = None,
     ) -> None:  # fmt: skip
         values = prefix_values(policy) if needs_critic(cfg.advantage.estimator) else None

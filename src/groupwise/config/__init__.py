@@ -29,6 +29,7 @@ from groupwise.config.sections import (
     ScoringSettings,
     TaskSettings,
     TrainingSettings,
+    VllmSettings,
 )
 from groupwise.config.setting_names import TrainingProfile
 from groupwise.config.training_config import TrainingConfig, check_settings
@@ -37,6 +38,6 @@ __all__ = [
     "AdvantageSettings", "Finding", "GroupingSettings", "LanguageSettings", "LossSettings", "MemorySettings",
     "OptimSettings", "PolicySettings", "RanksSettings", "RewardSettings", "RolloutSettings", "RunSettings",
     "SamplingSettings", "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile",
-    "TrainingSettings",
+    "TrainingSettings", "VllmSettings",
     "apply_overrides", "check_config", "check_settings", "load_config", "setting",
 ]  # fmt: skip

@@ -58,6 +58,7 @@ class SettingNames(TypedDict, total=False):
     worker_timeout: float
     ray_address: str | None
     ray_cpus: float
+    sampler: Literal["own", "vllm"]
     # policy
     model_name: str | None
     hidden_sizes: Sequence[int]
@@ -149,6 +150,14 @@ class SettingNames(TypedDict, total=False):
     dtype: Literal["float32", "bfloat16"]
     chat_template_kwargs: Mapping[str, Any]
     tool_format: str | None
+    # vllm
+    vllm_servers: Sequence[str]
+    vllm_weights: Literal["adapter", "folder", "transfer"] | None
+    vllm_folder: str | None
+    vllm_in_flight: int
+    vllm_timeout: float
+    vllm_on_lost: Literal["wait", "shrink", "stop"]
+    vllm_patience: float
     # reward
     reward_name: str | None
     reward_options: Mapping[str, Any]

@@ -113,6 +113,9 @@ class RolloutSettings(Section):
         None, "a Ray cluster, host:port or auto; null is RAY_ADDRESS, or a Ray of the run's own on this machine"
     )
     ray_cpus: float = setting(1.0, "CPUs that a cluster reserves for a worker; less for work that waits", gt=0)
+    sampler: Literal["own", "vllm"] = setting(
+        "own", "who generates for a language model: the engine of this process, or the vLLM servers of section vllm"
+    )
 
 
 class PolicySettings(Section):
@@ -169,6 +172,31 @@ class LanguageSettings(Section):
     tool_format: str | None = setting(
         None, "how the model writes tool calls; null finds out from its chat template, docs/tools.md lists the names"
     )
+
+
+class VllmSettings(Section):
+    """vLLM servers that sample for a language model (rollout.sampler = "vllm"). See docs/cluster.md."""
+
+    servers: tuple[str, ...] = setting(
+        (), "addresses of the servers, such as http://127.0.0.1:8000", flat="vllm_servers"
+    )
+    weights: Literal["adapter", "folder", "transfer"] | None = setting(
+        None, "how new weights reach the servers: a LoRA adapter, a folder of full weights, or from GPU to GPU; null: "
+        "an adapter if one is trained, otherwise a folder", flat="vllm_weights"
+    )  # fmt: skip
+    folder: str | None = setting(
+        None, "folder that this machine and the servers share, for the weights; null: a temporary one on this machine",
+        flat="vllm_folder"
+    )  # fmt: skip
+    in_flight: int = setting(64, "requests that one server works on at a time", flat="vllm_in_flight", ge=1, le=4096)
+    timeout: float = setting(
+        600.0, "seconds one request may take before its server counts as lost", flat="vllm_timeout", gt=0
+    )
+    on_lost: Literal["wait", "shrink", "stop"] = setting(
+        "wait", "when a server is lost: wait for one if none is left, go on with those that are left and stop when "
+        "none is, or stop at once", flat="vllm_on_lost"
+    )  # fmt: skip
+    patience: float = setting(600.0, "seconds to wait for a server when none is left", flat="vllm_patience", gt=0)
 
 
 class RewardSettings(Section):
@@ -378,6 +406,7 @@ SECTIONS: Mapping[str, type[Section]] = {
         PolicySettings,
         SamplingSettings,
         LanguageSettings,
+        VllmSettings,
         RewardSettings,
         AdvantageSettings,
         LossSettings,
@@ -389,7 +418,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     )
 }
 """The common and the shared sections by name."""
-SHARED = ("sampling", "language", "reward", "memory", "scoring")
+SHARED = ("sampling", "language", "vllm", "reward", "memory", "scoring")
 """The sections that only some products have."""
 SETTINGS: Mapping[str, Setting] = {
     declared.flat: declared for section in SECTIONS.values() for declared in settings_of(section).values()

@@ -19,6 +19,7 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rewards.answer_drift import answer_metrics
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.rewards.statistics import PartStatistics
@@ -108,6 +109,9 @@ Collate = Callable[[Attempts], BatchRows]
 
 class GroupSource:
     """Collects attempts, scores them and compares them within their groups, in step with the learner."""
+
+    # Who generates, for a language model; one that drives servers has metrics and hints of its own.
+    engine: TokenEngine | None = None
 
     def __init__(
         self,
@@ -199,8 +203,8 @@ class GroupSource:
         return self._with_reference(self._batch(attempts, AdvantageEstimate(given), None))
 
     def take_hints(self) -> Sequence[Hint]:
-        """Where user code raised since the last call, in an evaluation too."""
-        return self.scorer.take_hints()
+        """Where user code raised since the last call, in an evaluation too, and servers that were lost."""
+        return (*self.scorer.take_hints(), *_offered(self.engine, "take_hints", ()))
 
     def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
         tasks, ranks = self.tasks.take(count), self.ranks
@@ -237,7 +241,7 @@ class GroupSource:
         replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
         answers = answer_metrics(drawn.all)
         workers = {} if self.workers is None else self.workers.metrics()
-        offered = _offered(self.reward, "metrics", {})
+        offered = {**_offered(self.reward, "metrics", {}), **_offered(self.engine, "metrics", {})}
         return {**resampling, **replay, **self.parts.metrics(), **answers, **workers, **offered}
 
     def publish(self, policy: Policy) -> None:
@@ -361,9 +365,9 @@ def _keeps_state(reward: Reward) -> bool:
     return any(hasattr(reward, name) for name in ("state_dict", "metrics", "hints"))
 
 
-def _offered(reward: Reward, method: str, otherwise: Any) -> Any:
-    """The result of a method that a reward may have, or `otherwise`."""
-    offered = getattr(reward, method, None)
+def _offered(whose: Any, method: str, otherwise: Any) -> Any:
+    """The result of a method that a reward or an engine may have, or `otherwise`."""
+    offered = getattr(whose, method, None)
     return offered() if callable(offered) else otherwise
 
 

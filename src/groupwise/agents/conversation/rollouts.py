@@ -19,7 +19,8 @@ from groupwise.agents.environments.worker_environments import RemoteEnvironment
 from groupwise.agents.memory.run_memory import RunMemory
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Sampled, SamplingParams
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rollout.backends import AttemptLost, Place, RolloutWorkers
 from groupwise.thoughts import REASONING
 from groupwise.training.token_attempts import token_texts
@@ -107,7 +108,7 @@ class Conversations:
     independent = True
 
     def __init__(
-        self, engine: Engine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
+        self, engine: TokenEngine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
         group_size: int, seed: int, limits: ConversationLimits = USUAL, loop: EventLoop | None = None,
         memory: RunMemory | None = None, workers: RolloutWorkers | None = None,
     ) -> None:  # fmt: skip
