@@ -385,8 +385,8 @@ def test_tokens_are_kept_only_if_the_source_and_the_quantile_both_keep_them() ->
     with torch.no_grad():
         entropy = policy.evaluate(batch.inputs).entropy
     half = entropy >= entropy[batch.mask].median()
-    assert torch.equal(learner._narrow(batch).keep & batch.mask, half & batch.keep & batch.mask)  # type: ignore[operator]
-    alone = learner._narrow(replace(batch, keep=None)).keep
+    assert torch.equal(learner._narrow(batch, torch.arange(ROWS)).keep & batch.mask, half & batch.keep & batch.mask)  # type: ignore[operator]
+    alone = learner._narrow(replace(batch, keep=None), torch.arange(ROWS)).keep
     assert torch.equal(alone & batch.mask, half & batch.mask)  # type: ignore[operator]
 
 

@@ -25,7 +25,7 @@ from groupwise.training.events import read_events
 from groupwise.training.folder import latest_metrics
 from groupwise.training.ranks.communication import ALONE, Ranks, check_groups, joined
 from groupwise.training.ranks.launcher import RESTARTS, launch
-from groupwise.training.stop_conditions import StopFlag, graceful_stop
+from groupwise.training.stop_conditions import StopFlag
 from groupwise.types import Message, Reward
 
 
@@ -138,8 +138,9 @@ def train_rank(path: Path, *what: Any) -> GroupwiseError | None:
     trainer = DistributedGRPOTrainer(*what)
     trainer.path = path
     try:
-        with joined(trainer.cfg) as ranks, graceful_stop() as stop:
-            _initialised(trainer).run(stop, ranks)
+        with joined(trainer.cfg) as ranks:
+            # Ctrl-C reaches the run as an order; see the launcher.
+            _initialised(trainer).run(StopFlag(), ranks)
     except GroupwiseError as error:
         return error
     return None

@@ -26,7 +26,7 @@ def follow_on_rank(path: Path, cfg: TrainingConfig, json: bool, quiet: bool, by_
     """What one of the processes does. A refusal is an answer: tried again it would be the same."""
     try:
         with joined(cfg) as ranks:
-            return follow_run(path, cfg, json=json, quiet=quiet, by_hand=by_hand, ranks=ranks)
+            return follow_run(path, cfg, json=json, quiet=quiet, by_hand=by_hand, ranks=ranks, signals=False)
     except GroupwiseError as error:
         return error
 

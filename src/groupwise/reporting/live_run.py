@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +17,7 @@ from groupwise.training.events import read_events
 from groupwise.training.folder import create_run, read_config
 from groupwise.training.ranks.communication import ALONE, Ranks, remember_run, remembered_run
 from groupwise.training.session import Parts, execute
-from groupwise.training.stop_conditions import graceful_stop
+from groupwise.training.stop_conditions import StopFlag, graceful_stop
 from groupwise.types import Event
 
 INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
@@ -51,10 +51,13 @@ def begun_run(create: Callable[[], Path], cfg: TrainingConfig) -> tuple[Path, Tr
 
 
 def follow_run(
-    path: Path, cfg: TrainingConfig, *, json: bool, quiet: bool = False, by_hand: bool = False, ranks: Ranks = ALONE
-) -> int:
+    path: Path, cfg: TrainingConfig, *, json: bool, quiet: bool = False, by_hand: bool = False, ranks: Ranks = ALONE,
+    signals: bool = True,
+) -> int:  # fmt: skip
     """Train to the end while showing it, then write the report. The exit status is 130 if it was interrupted."""
-    last = deque(run_events(path, cfg, json=json, quiet=quiet, by_hand=by_hand, ranks=ranks), maxlen=1).pop()
+    last = deque(
+        run_events(path, cfg, json=json, quiet=quiet, by_hand=by_hand, ranks=ranks, signals=signals), maxlen=1
+    ).pop()
     stopped = last.data["reason"] == "stopped"
     if not ranks.first:
         return INTERRUPTED if stopped else 0
@@ -69,14 +72,15 @@ def follow_run(
 
 def run_events(
     path: Path, cfg: TrainingConfig, *, json: bool = False, quiet: bool = False, by_hand: bool = False,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = ALONE, signals: bool = True,
 ) -> Iterator[Event]:  # fmt: skip
     """The events of the run as they happen, shown on the terminal and sent to the trackers on the way.
 
-    Ctrl-C or SIGTERM lets the current step finish and saves; a second one stops at once. Of many ranks the first shows
-    them.
+    Ctrl-C or SIGTERM lets the current step finish and saves; a second one stops at once. Without `signals` somebody
+    else sees to that, and SIGTERM ends the process. Of many ranks the first shows the events.
     """
     product = product_of(cfg)
+    stopped_by_signals = graceful_stop if signals else lambda: nullcontext(StopFlag())
 
     def build(cfg: TrainingConfig) -> Parts:
         # Rank 0 may keep something in the run's folder; the others find it there.
@@ -85,13 +89,13 @@ def run_events(
         return product.build(opened[0] if opened else product.open_run(path, cfg, learning=False))
 
     if not ranks.first:
-        with graceful_stop() as stop:
+        with stopped_by_signals() as stop:
             yield from execute(path, build, cfg, stop, ranks=ranks)
         return
 
     # Read before `execute` truncates the log to the checkpoint it resumes from.
     earlier = read_events(path / "events.jsonl")
-    with graceful_stop() as stop, ExitStack() as closing:
+    with stopped_by_signals() as stop, ExitStack() as closing:
         sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
         for sink in sinks:
             closing.callback(sink.close)

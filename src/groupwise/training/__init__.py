@@ -14,6 +14,8 @@ batch_source       tasks → groups of attempts → scores → batch; in order o
 learner            batch → better policy
   micro_batches      what goes through the policy at once
 
+ranks/             the same run trained by several processes (see its own map)
+
 run                a run folder, opened by the one process that writes to it
   events, group_files, checkpoint, control_file    the files in it
   machine                                          what else a run depends on

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from torch.multiprocessing import _prctl_pr_set_pdeathsig
+
 from groupwise.errors import RankError
 from groupwise.training.control_file import send_command
 
@@ -56,8 +58,10 @@ def launch(function: Callable[..., Any], *arguments: Any, ranks: int, run: Path,
 
 
 def _in_rank(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    # Ctrl-C reaches every process of the terminal; the launcher turns it into an order that the run obeys.
+    # Ctrl-C reaches every process of the terminal; the launcher turns it into an order that the run obeys. SIGTERM
+    # keeps its meaning: the agent ends the ranks that are left when one has died, and Linux those of a dead launcher.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _prctl_pr_set_pdeathsig(signal.SIGTERM)
     return function(*arguments)
 
 
