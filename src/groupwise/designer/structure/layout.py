@@ -106,9 +106,10 @@ class LayoutBuilder:
         items = self._without_rings(self._asked_again(items))
         gate = self._gate([item for item, _ in items]) if tail else None
         others = [(item, early) for item, early in items if item is not gate]
+        self._note_rings([item for item, _ in items], [one for one, _ in items if one.kind == "loop"])
         if gate is None or (others and _many_go_on(gate)):
             # Nothing ends; or cases of several branches go on together, so that those that do not end on the way.
-            self._note_rings([item for item, _ in items])
+            self._note_rings([item for item, _ in items], [one for one, _ in items if one.kind == "choice"])
             for item, early in items:
                 self._unit(item, region, early, last=last, tail=False)
             return region
@@ -312,11 +313,9 @@ class LayoutBuilder:
             found += [(Item("option", (a,), 1 << a, fork=fork.fork), early) for a in fork.activities]
         return found
 
-    def _note_rings(self, items: Sequence[Item]) -> None:
+    def _note_rings(self, items: Sequence[Item], pieces: Sequence[Item]) -> None:
         """Something must come between two activities of one outcome or loop, which is placed as one piece."""
-        for piece in items:
-            if piece.kind not in ("choice", "loop"):
-                continue
+        for piece in pieces:
             for other in items:
                 first = next((a for a in piece.activities if self.later[a] & other.mask), None)
                 last = next((b for a in other.activities for b in bits_of(self.later[a] & piece.mask)), None)
