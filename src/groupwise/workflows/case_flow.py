@@ -113,7 +113,12 @@ class CaseFlow:
     def _waits(self) -> dict[str, list[str]]:
         """What each activity waits for."""
         rules, found = self.requirements.rules, dict[str, list[str]]()
-        pairs = [*precedence(self.requirements), *rules.response, *rules.chain, *(o[:2] for o in data_order(self.requirements))]
+        pairs = [
+            *precedence(self.requirements),
+            *rules.response,
+            *rules.chain,
+            *(o[:2] for o in data_order(self.requirements)),
+        ]
         pairs += [pair for outcome in self.requirements.outcomes for pair in outcome.decisions]
         for first, second in pairs:
             found.setdefault(second, []).append(first)
@@ -203,7 +208,12 @@ def data_order(requirements: Requirements) -> Iterator[tuple[str, str, str]]:
 def order_of(requirements: Requirements) -> Iterator[tuple[str, str]]:
     """Every pair of which the first comes before the second, if both happen in a case."""
     rules, flow = requirements.rules, CaseFlow(requirements)
-    pairs = [*precedence(requirements), *rules.response, *rules.chain, *(found[:2] for found in data_order(requirements))]
+    pairs = [
+        *precedence(requirements),
+        *rules.response,
+        *rules.chain,
+        *(found[:2] for found in data_order(requirements)),
+    ]
     for outcome in requirements.outcomes:
         pairs += outcome.decisions
     yield from ((one, other) for one, other in pairs if not flow.never_both(one, other))

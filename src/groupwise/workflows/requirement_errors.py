@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from groupwise.errors import ConfigError
 
-
 # What Pydantic calls a bound, in words.
 BOUNDS = {
     "greater_than_equal": "at least", "greater_than": "above", "less_than_equal": "at most", "less_than": "below",
