@@ -109,8 +109,29 @@ def test_a_branch_whose_outcomes_all_end_the_case_is_kept_apart_from_those_who_g
                         "redo": ["ask"], "give_up": {"activities": ["ward"]}}],
              "rules": {"precedes": [["judge", "discharge"]]}},
         ),
+        (
+            [{"name": "first", "after": "ask", "branches": {"on": {"probability": 0.4, "activities": ["ward"]},
+                                                            "over": {"probability": 0.6, "ends": True}}},
+             {"name": "second", "after": "judge", "branches": {"on": {"probability": 0.7},
+                                                               "over": {"probability": 0.3, "ends": True}}}],
+            {"rules": {"precedes": [["ask", "judge"], ["judge", "treat"], ["treat", "ward"]]}},
+        ),
+        (
+            [{"name": "first", "after": "ask", "branches": {"on": {"probability": 0.4, "activities": ["ward"]},
+                                                            "over": {"probability": 0.6, "ends": True}}},
+             {"name": "second", "after": "judge", "branches": {"on": {"probability": 0.7},
+                                                               "over": {"probability": 0.3, "ends": True}}}],
+            {"rules": {"precedes": [["ask", "treat"], ["treat", "judge"], ["review", "ward"]]},
+             "loops": [{"name": "again", "activities": ["treat", "judge"], "after": "judge", "again": 0.3}]},
+        ),
+        (
+            [ADMITTED],
+            {"loops": [{"name": "again", "activities": ["judge"], "after": "judge", "again": 0.4, "redo": ["ask"]}],
+             "rules": {"precedes": [["ask", "judge"], ["judge", "discharge"]]}},
+        ),
     ],
-    ids=["ends inside a branch", "asked again", "both", "ends inside a round", "ends between two rounds", "given up"],
+    ids=["ends inside a branch", "asked again", "both", "ends inside a round", "ends between two rounds", "given up",
+         "the rest of a branch waits for another end", "an end before a loop with one", "back to the next round"],
 )  # fmt: skip
 def test_every_plan_for_ends_and_repeated_outcomes_keeps_the_rules_and_comes_back_from_its_drawing(
     outcomes: list[dict[str, Any]], rest: dict[str, Any]

@@ -42,6 +42,8 @@ from groupwise.workflows.requirements import Requirements, Weights
 
 # Evaluations: more are allowed while no design is legal and better than the one to start from.
 BUDGETS = (64, 128, 256, 512)
+# As many are always allowed where formulas are enough, which take milliseconds.
+ENOUGH_BY_FORMULAS = 256
 # The most activities of cases to simulate for twice the evaluations, if that is only to find something better still.
 MOST_SIMULATED = 1_500_000
 # A rise of the score for which doubling the evaluations is worth while.
@@ -201,7 +203,8 @@ class DesignSession:
             # The search goes on as long as it pays, where it takes little time.
             formulas = best.performance is not None and best.performance.tier == "analytic"
             quick = formulas or 2 * budget * CASES * len(self.requirements.activities) <= MOST_SIMULATED
-            if best.total > before and (not quick or best.total < reached + WORTHWHILE):
+            settled = best.total < reached + WORTHWHILE and not (formulas and budget < ENOUGH_BY_FORMULAS)
+            if best.total > before and (not quick or settled):
                 return
             reached = best.total
 

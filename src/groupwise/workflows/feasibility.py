@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 from typing import TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.case_flow import CaseFlow, data_order
+from groupwise.workflows.case_flow import CaseFlow, data_order, precedence
 from groupwise.workflows.duties import able, at_work, bound, colourable, impossible, shared
 from groupwise.workflows.lower_bounds import busy_times, longest_chain
 from groupwise.workflows.partial_orders import find_ring
@@ -76,7 +76,8 @@ class Contradiction:
 def statements(requirements: Requirements) -> list[Statement]:
     """Every rule, and every fact that takes part in contradictions."""
     rules = requirements.rules
-    found = [Statement(rule, pair) for rule in PAIR_RULES for pair in getattr(rules, rule)]
+    found = [Statement("precedes", pair) for pair in precedence(requirements)]
+    found += [Statement(rule, pair) for rule in PAIR_RULES[1:] for pair in getattr(rules, rule)]
     found += [Statement("must_include", (name,)) for name in rules.must_include]
     found += [Statement("data", names) for names in data_order(requirements)]
     for outcome in requirements.outcomes:
