@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,12 @@ import uvicorn
 
 from groupwise.config import TrainingConfig
 from groupwise.service.app import server_config
+from groupwise.service.jobs import Jobs
+from groupwise.service.keys import OPERATOR, Keys
+from groupwise.service.run_list import RunList, Wanted, counted
+from groupwise.service.runs import Runs
 from groupwise.service.settings import ServiceSettings
+from groupwise.service.tables import Tables
 from groupwise.training.events import encode
 from groupwise.training.folder import write_config
 from groupwise.training.machine import bench_result
@@ -91,6 +96,27 @@ def measure(url: str, token: str, count: int, repeats: int) -> dict[str, list[fl
     return found
 
 
+def server_cost(base: Path, database: Path, repeats: int) -> dict[str, list[float]]:
+    """Processor time of the first look at all runs, of a list, of a search, and of an update twice a second."""
+    tables = Tables(f"sqlite:///{database}")
+    found: dict[str, list[float]] = {"first_cpu_ms": [], "list_cpu_ms": [], "search_cpu_ms": [], "update_cpu_ms": []}
+
+    def timed(name: str, work: Callable[[], Any]) -> None:
+        began = time.process_time()
+        work()
+        found[name].append(1000 * (time.process_time() - began))
+
+    runs = RunList(Runs(base).index, Jobs(tables, str(base)), Keys(tables))
+    timed("first_cpu_ms", lambda: runs.views(OPERATOR))
+    for _ in range(repeats):
+        timed("list_cpu_ms", lambda: counted(Wanted().sorted(runs.views(OPERATOR))))
+        wanted = Wanted(text="run-00977")
+        timed("search_cpu_ms", lambda wanted=wanted: [view for view in runs.views(OPERATOR) if wanted.fits(view)])
+        timed("update_cpu_ms", lambda: runs.views(OPERATOR, whole=False))
+    tables.close()
+    return found
+
+
 def transferred(answer: Any) -> int:
     """Bytes of an answer's body as it was sent."""
     length = answer.headers.get("content-length")
@@ -132,8 +158,9 @@ def main() -> None:
         for number in range(options.runs):
             write_run(base, number, options.steps)
         settings = ServiceSettings(runs_dir=base, port=0, niceness=0)
+        cost = server_cost(base, Path(folder) / "service.sqlite", options.repeats)
         with serving(settings) as url:
-            raw = measure(url, settings.token, options.runs, options.repeats)
+            raw = cost | measure(url, settings.token, options.runs, options.repeats)
     claims = {name: statistics.median(values) for name, values in raw.items()}
     result = bench_result("page_many_runs", command, claims, raw=raw)
     print(json.dumps(result, indent=2) if options.json else claims)
