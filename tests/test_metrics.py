@@ -10,7 +10,8 @@ import pytest
 from groupwise.config import TrainingConfig
 from groupwise.metrics import COMMON, about, reference, registry, true_metrics
 from groupwise.products import PRODUCTS, find
-from groupwise.training.session import train
+from groupwise.training.folder import create_run
+from groupwise.training.session import execute
 from groupwise.types import Event
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +58,10 @@ def numbers(event: Event) -> dict[str, float | None]:
 def test_every_number_that_a_run_logs_is_in_the_registry(product: str, tmp_path: Path) -> None:
     settings = {"product": product, "output_dir": str(tmp_path), **RUNS[product]}
     known, seen = registry(product), set()
-    for event in train(TrainingConfig.from_dict(settings)):
+    cfg = TrainingConfig.from_dict(settings)
+    declared = find(product)
+    cfg = declared.prepare(cfg)
+    for event in execute(create_run(cfg), declared.build, cfg):
         if event.type not in ("step", "eval"):
             continue
         for name, value in numbers(event).items():

@@ -244,8 +244,8 @@ def test_the_questions_about_a_run_reach_its_log_as_they_were_asked(parts: Servi
     # Thinned, it is always all of it up to the end, whatever the limit of a page is.
     assert page(begin=5, limit=1, points=3) == {**about, "events": [5, 6, 8], "next": 9, "thinned": True}
     logged(parts, "s", 1)
-    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, limit=1).runs] == ["s"]
-    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, limit=2).runs] == ["s", "r"]
+    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, limit=1).runs] == ["r"]
+    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, limit=2).runs] == ["r", "s"]
     whole = run_routes.run_state("r", parts)
     assert (whole.job, whole.events) == (None, 9)
 

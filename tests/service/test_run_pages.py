@@ -117,7 +117,7 @@ def test_a_group_is_summed_up_by_those_attempts_that_have_a_score(
     records = [replace(RECORD, total=total, trajectory_id=f"g/{n}") for n, total in enumerate(totals)]
     other = replace(RECORD, group_id="f", trajectory_id="f/0")
     write_groups(folder / "000003.parquet", 3, [*records[:1], other, *records[1:]])
-    found = {group["id"]: group for group in Runs(tmp_path).groups("r", 3)}
+    found = {group["id"]: group for group in Runs(tmp_path).groups("r", 3)["groups"]}
     assert list(found) == sorted(found)
     assert len(found["f"]["attempts"]) == 1
     group = found["g"]
@@ -140,7 +140,7 @@ def test_an_attempt_is_found_in_the_newest_step_that_has_it_and_shown_whole(runs
     assert (whole["parts"], whole["flags"], whole["version"], whole["turns"]) == ({"a": 0.5}, ["f"], 7, [])
     assert runs.trajectory("r", "g/0", 1)["step"] == 1
     assert runs.trajectory("r", "only/1", None)["step"] == 1
-    (shown, _) = runs.groups("r", 2)[0]["attempts"]
+    (shown, _) = runs.groups("r", 2)["groups"][0]["attempts"]
     assert (shown["text"], shown["reasoning"]) == ("x" * SHOWN + "…", "y" * SHOWN)
     with pytest.raises(TrajectoryNotFound, match="no attempt 'only/1' in step 2"):
         runs.trajectory("r", "only/1", 2)

@@ -1698,7 +1698,8 @@ export interface components {
          *       "requirements": "name: tea",
          *       "cases": 20,
          *       "seed": 1,
-         *       "tier": "simulation"
+         *       "tier": "simulation",
+         *       "pictures": true
          *     }
          */
         SimulateRequest: {
@@ -1729,6 +1730,12 @@ export interface components {
              * @enum {string}
              */
             tier: "auto" | "analytic" | "simulation" | "schedule";
+            /**
+             * Pictures
+             * @description Also draw the first cases as moving tokens, and the queues.
+             * @default false
+             */
+            pictures: boolean;
         };
         /**
          * SimulateView

@@ -24,6 +24,7 @@ class SettingNames(TypedDict, total=False):
     eval_by: Literal["greedy", "drawn"]
     threads: int | None
     group_log_steps: int
+    group_log_limit: int
     # task
     product: str
     environment: str

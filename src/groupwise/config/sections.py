@@ -46,6 +46,9 @@ class RunSettings(Section):
         None, "CPU threads; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
     )
     group_log_steps: int = setting(1, "iterations between saved groups; 0 never saves them", ge=0)
+    group_log_limit: int = setting(
+        2000, "saved groups to keep, in steps: beyond it every second of the older half is deleted; 0 keeps all", ge=0
+    )
 
 
 class TaskSettings(Section):

@@ -401,6 +401,7 @@ class SimulateRequest(CheckRequest):
     cases: Annotated[int, Field(ge=20, le=1_000_000)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     tier: Literal["auto", "analytic", "simulation", "schedule"] = "simulation"
+    pictures: StrictBool = Field(False, description="Also draw the first cases as moving tokens, and the queues.")
 
 
 class ConvertRequest(CheckRequest):

@@ -86,6 +86,15 @@ def rewards_of(path: Path) -> dict[str, float]:
     return {f"reward/{name}": float(value) for name, value in summary.items()}
 
 
+def thin_groups(folder: Path) -> set[Path]:
+    """Delete every second file of the older half, so that a long run keeps all of its history, but ever more coarsely."""
+    paths = numbered(folder)
+    gone = set(paths[: len(paths) // 2][1::2])
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return gone
+
+
 def groups_after(folder: Path, step: int) -> list[Path]:
     """Files of attempts after `step`, and files that a crash left half-written."""
     return [path for path in numbered(folder) if int(path.stem) > step] + list(folder.glob(".*.tmp"))

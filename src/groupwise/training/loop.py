@@ -72,7 +72,7 @@ def train(
         data = _step_data(batch, stats, here, timing)
         yield run.emit("step", here.step, data)
         if _due(here.step, cfg.run.group_log_steps):
-            run.write_groups(here.step, batch.records)
+            run.write_groups(here.step, batch.records, cfg.run.group_log_limit)
         yield from say(run, here.step, (*batch.hints, *learner.take_hints(), *here.hints.step(data["metrics"])))
 
         last = here.step == total or here.has_seen_enough
