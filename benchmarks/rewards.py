@@ -99,7 +99,7 @@ def constant(scorer: RewardScorer, domain: str, with_reference: bool) -> dict[st
         return [fmean(column) for column in zip(*table, strict=True)]
 
     examples = [Example(row["prompt"], row["good"]) for row in searched]
-    text, found = constant_search(own_words(reward, examples), lambda replies: mean(replies, searched), TRIES, rng)
+    text, found, _ = constant_search(own_words(reward, examples), lambda replies: mean(replies, searched), TRIES, rng)
     good = fmean(totals(scorer, reward, row["prompt"], row["reference"], [row["good"]])[0] for row in judged)
     return {"good": good, "constant": mean([text], judged)[0], "where_it_was_found": found, "text": text[:300]}
 
