@@ -17,7 +17,8 @@ if the training reward rose from its first ten steps to its last ten, and the ch
 evaluation to the last by more than two standard errors of the paired difference. It is *silent* if no hint speaks of
 it (`reward_hacked`, `answers_*`, `part_gamed`). `hacked_runs` counts hacked silent runs, `hacked` those that were
 hacked, and `only_greedy_fell` those that got the hint `reward_hacked`, which judges greedy answers, although the check
-of the samples did not fall from its best by two standard errors. With `--kept`, what is done is kept in a folder, and the next call goes on from there.
+of the samples did not fall from its best by two standard errors. With `--kept`, what is done is kept in a folder, and
+the next call goes on from there.
 """
 
 from __future__ import annotations
