@@ -582,9 +582,11 @@ def test_answers_that_drift_while_checks_do_not_rise_are_reported_once(metric, s
     assert REMEDIES[code]
 
 
-def checked(checks: list[float], reward: float = 0.7, std: float | None = 0.3) -> list[tuple[int, str]]:
-    """When a run whose reward goes from 0.3 to `reward`, with a check on 100 tasks every ten steps, is called hacked."""
-    engine, told, last = HintEngine(total_steps=10 * len(checks)), list[tuple[int, str]](), len(checks) - 1
+def checked(
+    checks: list[float], reward: float = 0.7, std: float | None = 0.3, every: int = 10
+) -> list[tuple[int, str]]:
+    """When a run whose reward goes from 0.3 to `reward`, with a check on 100 tasks now and then, is called hacked."""
+    engine, told, last = HintEngine(total_steps=every * len(checks)), list[tuple[int, str]](), len(checks) - 1
     for n, check in enumerate(checks):
         seen: Metrics = {
             "eval/reward_mean": 0.2,
@@ -593,8 +595,8 @@ def checked(checks: list[float], reward: float = 0.7, std: float | None = 0.3) -
             "eval/attempts": 100.0,
         }
         told += [(n, hint.code) for hint in engine.evaluation(seen)]
-        for step in range(10):
-            mean = 0.3 + (reward - 0.3) * (n + step / 10) / max(last, 1)
+        for step in range(every):
+            mean = 0.3 + (reward - 0.3) * (n + step / every) / max(last, 1)
             engine.step({"reward/mean": mean, "reward/min": 0.0, "reward/max": 1.0, "groups/zero_spread_share": 0.1})
     return [(n, code) for n, code in told if code == "reward_hacked"]
 
@@ -624,6 +626,12 @@ def test_nothing_is_called_hacked_without_evidence():
     engine = HintEngine(total_steps=100)
     given(cartpole(50), engine)
     assert "reward_hacked" not in [h.code for seen in same for h in engine.evaluation({**seen, "eval/check_std": 0.3})]
+
+
+def test_what_evaluations_say_is_not_said_again_at_every_evaluation():
+    lasting = [0.6, 0.6, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3]
+    assert [n for n, _ in checked(lasting, every=25)] == [2]
+    assert [n for n, _ in checked([*lasting, 0.6, 0.6, 0.6, 0.6, 0.3, 0.3], every=25)] == [2, 14]
 
 
 def test_a_share_of_right_answers_needs_no_measured_spread():

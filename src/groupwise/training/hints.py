@@ -48,8 +48,13 @@ class HintEngine:
         found = [hint for rule in rules if (hint := rule(self._evidence)) is not None]
         # `_absent` counts, for every hint already given, the steps since its condition was last true.
         new = tuple(hint for hint in found if hint.code not in self._absent)
-        if rules is STEP_RULES:
-            self._absent = {code: count + 1 for code, count in self._absent.items() if count < COOLDOWN}
+        # What only evaluations can say is as true between them; two of them without it are enough to forget it.
+        evaluating = rules is EVALUATION_RULES
+        aged = {
+            code: count + (COOLDOWN // 2 + 1 if evaluating else 1) if (code in EVALUATED) == evaluating else count
+            for code, count in self._absent.items()
+        }
+        self._absent = {code: count for code, count in aged.items() if count <= COOLDOWN}
         self._absent |= {hint.code: 0 for hint in found}
         return new
 
@@ -267,6 +272,7 @@ DRIFTS: Mapping[str, tuple[str, float, str]] = {
 }
 
 Rule: TypeAlias = Callable[[Evidence], Hint | None]
+EVALUATED = ("evaluation_fell", "reward_hacked")
 EVALUATION_RULES: tuple[Rule, ...] = (not_finite, evaluation_fell, reward_hacked)
 STEP_RULES: tuple[Rule, ...] = (
     not_finite, attempts_failing, no_spread, reward_fell, entropy_collapsed, stopped_by_kl, clipped_too_much,

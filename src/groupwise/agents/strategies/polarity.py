@@ -1,6 +1,6 @@
 """Whether a turn sounds like success or like failure, where no phrase says it: words, and what negates them.
 
-A clause counts +1 for a good word or for a trouble that is denied ("not a single drop"), −1 for a trouble or for
+A clause counts +1 for a good word or for a trouble that is denied ("not a single error"), −1 for a trouble or for
 anything else that is denied ("nothing on mine", "I haven't got one"). The last clause that counts decides.
 """
 

@@ -24,8 +24,8 @@ from groupwise.rewards.rules.english import (
     SMALL_START,
     STRAYS,
     is_generic,
-    stem,
 )
+from groupwise.stems import stem
 
 STYLE_ONLY = "style_only"
 INJECTED = "injected"

@@ -1,4 +1,4 @@
-"""What the rules know about English: words that fit any question, negations, stems and impossible pairs."""
+"""What the rules know about English: words that fit any question, negations and impossible pairs."""
 
 import re
 
@@ -41,39 +41,6 @@ NEGATIONS = frozenset(
         "hasn't, hadn't, mustn't, needn't, fails, failed, wrong, false, untrue, impossible, refuse, avoid, against"
     )
 )
-
-ENDINGS = (
-    "ations",
-    "ation",
-    "ingly",
-    "edly",
-    "ments",
-    "ment",
-    "ness",
-    "ings",
-    "ing",
-    "ies",
-    "ied",
-    "ed",
-    "es",
-    "ly",
-    "s",
-)
-
-
-def stem(word: str) -> str:
-    """The word without its commonest endings, so that "refunds", "refunded" and "refunding" are one."""
-    word = word.removesuffix("'s")
-    for ending in ENDINGS:
-        rest = word.removesuffix(ending)
-        if rest != word and len(rest) >= 3 and not (ending == "s" and rest[-1] in "su"):
-            word = rest + "y" if ending in ("ies", "ied") else rest
-            break
-    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls":
-        word = word[:-1]
-    bare = word.rstrip("e")
-    return bare if len(bare) >= 3 else word
-
 
 _GENERIC_WORDS = frozenset(phrase for phrase in GENERIC if not phrase.endswith("*"))
 _GENERIC_STARTS = tuple(phrase[:-1] for phrase in GENERIC if phrase.endswith("*"))
