@@ -1,6 +1,8 @@
 """Names and signatures of the documents Groupwise grew from: thin faces over the products, for code written to them.
 
     trainer                `GRPOTrainer`, `MultiTurnGRPOTrainer` and `train` for agents
+    trl_trainer            TRL's call, `GRPOTrainer(model=…, reward_funcs=…)`, over our loop; trl_tools for its tools
+    trl_config             `GRPOConfig`, TRL's arguments and what each of them is here
     trl_bridge             the same training handed to TRL's trainer
     language               `TrajectoryDataset`, with its prompt template, and `ValueFunction`
     control                `GRPO(...).update(rollouts)` for Gymnasium
@@ -25,6 +27,7 @@ _NAMES = {
     "groupwise.rewards.learned.trainer": "NeuralRewardTrainer",
     "groupwise.agents.environments.task": "TaskEnvironment",
     "groupwise.compat.trainer": "GRPOTrainer MultiTurnGRPOTrainer train",
+    "groupwise.compat.trl_config": "GRPOConfig",
     "groupwise.compat.trl_bridge": "train_with_trl_grpo",
     "groupwise.rewards.rules.components": "LengthRewardComponent KeywordRewardComponent",
     "groupwise.rewards.presets": (
