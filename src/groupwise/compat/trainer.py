@@ -343,9 +343,9 @@ def train(
     num_episodes: int = 1000,
     reward_fn: Reward | Callable[[Sequence[Message]], Any] | None = None,
     **settings: Any,
-) -> GRPOTrainer:
+) -> ConversationTrainer:
     """Train an agent for `num_episodes` iterations in one synchronous call; other settings are keyword arguments."""
-    trainer = GRPOTrainer(agent, environment, reward_fn, TrainingConfig(num_episodes=num_episodes, **settings))
+    trainer = ConversationTrainer(agent, environment, reward_fn, TrainingConfig(num_episodes=num_episodes, **settings))
     loop = EventLoop("trainer")
     loop.run(trainer.initialize())
     loop.close()

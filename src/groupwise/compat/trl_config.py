@@ -189,7 +189,7 @@ class GRPOConfig:
             raise ConfigError(message, hint=f"It knows {', '.join(SAMPLED)}.", field="generation_kwargs")
         trackers = [self.report_to] if isinstance(self.report_to, str) else list(self.report_to or ())
         sequence = {"importance_level": "sequence"} if self.importance_sampling_level == "sequence" else {}
-        return TrainingConfig(
+        settings: dict[str, Any] = dict(
             product="language", environment="dataset", num_episodes=iterations, tasks_per_step=tasks,
             **{name: getattr(self, name) for name in SAME},
             **{ours: getattr(self, theirs) for theirs, ours in RENAMED.items()},
@@ -203,6 +203,7 @@ class GRPOConfig:
             max_conversation_turns=(self.max_tool_calling_iterations or 20) + 1,
             **({"max_completion_length": self.max_completion_length} if self.loss_type == "dr_grpo" else {}),
         )  # fmt: skip
+        return TrainingConfig(**settings)
 
     def _in_bfloat16(self, device: str) -> bool:
         return (device != "cpu" and not self.fp16) if self.bf16 is None else bool(self.bf16)

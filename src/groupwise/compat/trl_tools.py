@@ -23,7 +23,7 @@ class ToolTalk:
 
     def __init__(self, tools: Sequence[Tool], factory: Callable[[], Any] | None) -> None:
         self.tools = list(tools)
-        self.own = None if factory is None else factory()
+        self.own: Any = None if factory is None else factory()
 
     async def reset(self, task: Task) -> Observation:
         problem = task.payload

@@ -79,10 +79,11 @@ class TextTrainer:
         rollout_func: Callable[..., Mapping[str, Any]] | None = None,
         environment_factory: Callable[[], Any] | None = None,
     ) -> None:
-        self.args = GRPOConfig() if args is None else args
-        if not isinstance(self.args, GRPOConfig):
+        given: Any = GRPOConfig() if args is None else args
+        if not isinstance(given, GRPOConfig):
             message = f"args is a {type(args).__module__}.{type(args).__name__}"
             raise ConfigError(message, hint="Use groupwise.GRPOConfig, which has the same arguments.", field="args")
+        self.args = given
         self.train_dataset, self.eval_dataset = rows_of(train_dataset, "train_dataset"), None
         if eval_dataset is not None:
             self.eval_dataset = rows_of(eval_dataset, "eval_dataset")
