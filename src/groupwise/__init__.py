@@ -40,6 +40,8 @@ _HOMES = {
     "MultiTurnAgent": "groupwise.agents.conversation.multiturn_agent",
     "ConversationEnvironment": "groupwise.agents.environments.conversation",
     "ControlModel": "groupwise.control.model",
+    "GRPOConfig": "groupwise.compat.trl_config",
+    "GRPOTrainer": "groupwise.compat.trainer",
     "evaluate_policy": "groupwise.control.model",
     "MemorySystem": "groupwise.memory.system",
     "product_of": "groupwise.products",
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
     from groupwise.agents.environments.conversation import ConversationEnvironment
     from groupwise.agents.settings import AgentConfig
+    from groupwise.compat.trainer import GRPOTrainer
+    from groupwise.compat.trl_config import GRPOConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.model import ControlModel, evaluate_policy
     from groupwise.core import group_advantages, policy_loss

@@ -52,19 +52,26 @@ def check(cfg: TrainingConfig) -> tuple[str, ...]:
     return usable_problems(find_problems(cfg.task), find_reward(cfg.reward))[1]
 
 
-def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
-    """Make everything a language run needs from its settings.
+def build(
+    cfg: TrainingConfig,
+    reward: Reward | None = None,
+    problems: Problems | None = None,
+    language: LanguageModel | None = None,
+    reference: LanguagePolicy | None = None,
+) -> Parts:
+    """Make everything a language run needs from its settings; arguments replace what the settings name.
 
     A reward named in `cfg.reward` replaces the problems' own grade, but evaluation reports both; the argument `reward`
-    replaces either, in training only.
+    replaces either, in training only if the settings name the problems. `reference` is that of an earlier policy.
     """
     named = find_reward(cfg.reward)
-    problems, notes = usable_problems(find_problems(cfg.task), named)
+    given = problems is not None
+    problems, notes = usable_problems(problems or find_problems(cfg.task), named)
     own = per_attempt(grader(problems))
-    grade = named or own
+    grade = (reward if given else None) or named or own
     workers, learned_from = workers_and_reward(cfg, None, reward, reward or grade)
-    language = load_start(cfg)
-    policy = policy_of(cfg, language)
+    language = language or load_start(cfg)
+    policy = policy_of(cfg, language, reference)
     options = cfg.language.chat_template_kwargs
     ends = template_of(language.tokenizer, options).end_ids
     engine = engine_for(cfg, language, slots=answers_at_once(cfg), params=sampling(cfg), ends=ends)

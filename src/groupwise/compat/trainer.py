@@ -22,6 +22,7 @@ from groupwise.agents.agent_product import AgentSource, build
 from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.environments.contract import Environment, Observation, Scenarios
 from groupwise.agents.settings import AgentConfig
+from groupwise.compat.trl_trainer import TextTrainer
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.event_loop import EventLoop
@@ -51,6 +52,24 @@ class Trainable(Protocol):
 
 
 class GRPOTrainer:
+    """One name, two calls: `GRPOTrainer(agent, environment, …)` and, as in TRL, `GRPOTrainer(model, reward_funcs, …)`.
+
+    An agent has a language model and loads it on request; anything else is a model or its name.
+    """
+
+    def __new__(cls, *given: Any, **named: Any) -> Any:
+        if cls is not GRPOTrainer:
+            return super().__new__(cls)
+        first = given[0] if given else named.get("agent")
+        is_agent = "agent" in named or hasattr(first, "initialize")
+        return object.__new__(ConversationTrainer if is_agent else ModelTrainer)
+
+
+class ModelTrainer(TextTrainer, GRPOTrainer):
+    """TRL's call; see `compat/trl_trainer.py`."""
+
+
+class ConversationTrainer(GRPOTrainer):
     """Trains an agent's model on conversations with an environment.
 
     Args:
@@ -325,7 +344,7 @@ def _members(given: ScoredGroup | Group | Sequence[Trajectory]) -> tuple[Traject
     return group.members if isinstance(group, Group) else tuple(group)
 
 
-class MultiTurnGRPOTrainer(GRPOTrainer):
+class MultiTurnGRPOTrainer(ConversationTrainer):
     """`GRPOTrainer` under the name that the documents use for conversations of several turns."""
 
 
@@ -335,9 +354,9 @@ def train(
     num_episodes: int = 1000,
     reward_fn: Reward | Callable[[Sequence[Message]], Any] | None = None,
     **settings: Any,
-) -> GRPOTrainer:
+) -> ConversationTrainer:
     """Train an agent for `num_episodes` iterations in one synchronous call; other settings are keyword arguments."""
-    trainer = GRPOTrainer(agent, environment, reward_fn, TrainingConfig(num_episodes=num_episodes, **settings))
+    trainer = ConversationTrainer(agent, environment, reward_fn, TrainingConfig(num_episodes=num_episodes, **settings))
     loop = EventLoop("trainer")
     loop.run(trainer.initialize())
     loop.close()

@@ -37,7 +37,8 @@ class Problem:
     """A question and what is known about its answer.
 
     `prompt` is one text, or the messages of a chat so far. `columns` is everything that came with the problem, for
-    rewards that need more than the answer. `place` says where it came from, for error messages.
+    rewards that need more than the answer. `place` says where it came from, for error messages. With `plain`, the model
+    continues the prompt's text as it is, without a chat format.
     """
 
     prompt: str | tuple[Message, ...]
@@ -45,6 +46,7 @@ class Problem:
     columns: Mapping[str, Any] = field(default_factory=dict, repr=False)
     demonstration: str | None = None
     place: str = ""
+    plain: bool = False
 
     def __post_init__(self) -> None:
         if not self.text.strip():
