@@ -13,8 +13,9 @@ One more run loses its server by SIGKILL in the middle of its third step; the se
 weights. With --keep, everything done is kept in a folder, and an interrupted campaign continues.
 
 Claims: `own_gain` and `vllm_gain`, means over seeds and ways, and `difference`, vllm − own of the final scores, per way
-with its 95% interval (Student's t over seeds); the mismatch of the sampler before and after correction. The task is easy:
-both end near 1, so `area_difference` compares the mean reward over all steps too, which tells slow courses from fast.
+with its 95% interval (Student's t over seeds); the mismatch of the sampler before and after correction. The task is
+easy and both end near 1, so `area_difference` also compares the mean reward over all steps: it tells slow courses from
+fast ones.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -40,7 +42,13 @@ from groupwise.agents import language_product as product
 from groupwise.agents.data.dataset import find_problems
 from groupwise.config import TrainingConfig
 from groupwise.language.engine import Engine, SamplingParams
-from groupwise.language.samplers.server_process import ServerOptions, ServerRecord, start_server, stop_server
+from groupwise.language.samplers.server_process import (
+    ServerOptions,
+    ServerRecord,
+    known_servers,
+    start_server,
+    stop_server,
+)
 from groupwise.language.tiny import character_tokenizer
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.folder import create_run
@@ -182,7 +190,8 @@ def main() -> None:
 def campaign(options: argparse.Namespace, keep: Path, folder: str) -> dict[str, dict[str, Any]]:
     keep.mkdir(parents=True, exist_ok=True)
     model = keep / "model" if (keep / "model" / "config.json").is_file() else write_model(keep / "model")
-    server: list[ServerRecord] = []
+    # One that an interrupted campaign has left is used.
+    server = [record for record in known_servers(keep / "samplers") if record.answers]
     serving = ServerOptions(port=options.port, lora_rank=RANK, length=64)
 
     def start() -> ServerRecord:
@@ -204,26 +213,20 @@ def campaign(options: argparse.Namespace, keep: Path, folder: str) -> dict[str, 
 
     def kill_and_restart() -> dict[str, Any]:
         url = (server[0] if server else start()).url
-        cfg = settings("lora", 1, model, folder, 6).replace(sampler="vllm", vllm_servers=(url,))
+        cfg = settings("full", 1, model, folder, 6).replace(sampler="vllm", vllm_servers=(url,))
         return killed(cfg, server[0], start)
 
-    jobs = [(way, seed, sampler) for seed in options.seeds for way in options.ways for sampler in options.samplers]
     # Full weights replace the server's own, which adapters sit on: adapters first.
-    jobs.sort(key=lambda job: job[0] == "full")
+    jobs = [
+        (way, seed, sampler)
+        for way in sorted(options.ways, reverse=True)  # lora before full
+        for seed in options.seeds
+        for sampler in options.samplers
+    ]
     try:
-        found = {
-            f"{way}_{sampler}_{seed}": kept(
-                str(keep), f"{way}_{sampler}_{seed}", lambda j=(way, seed, sampler): run(*j)
-            )
-            for way, seed, sampler in jobs
-            if way == "lora"
-        }
+        found = {"_".join(map(str, job)): kept(str(keep), "_".join(map(str, job)), partial(run, *job)) for job in jobs}
         if not options.no_kill and "vllm" in options.samplers:
             found["killed"] = kept(str(keep), "killed", kill_and_restart)
-        for way, seed, sampler in jobs:
-            if way == "full":
-                key = f"{way}_{sampler}_{seed}"
-                found[key] = kept(str(keep), key, lambda j=(way, seed, sampler): run(*j))
     finally:
         for record in server:
             stop_server(record, keep / "samplers")
@@ -247,7 +250,7 @@ def report(options: argparse.Namespace, found: dict[str, dict[str, Any]]) -> Non
 
     for way in options.ways:
         for sampler in options.samplers:
-            runs = [found[f"{way}_{sampler}_{seed}"] for seed in options.seeds]
+            runs = [found[f"{way}_{seed}_{sampler}"] for seed in options.seeds]
             claim(f"{sampler}_gain_{way}", [run["after"] - run["before"] for run in runs])
             claims[f"{sampler}_after_{way}"] = round(fmean(run["after"] for run in runs), 4)
             claims[f"{sampler}_rollout_seconds_{way}"] = round(fmean(run["rollout_seconds"] for run in runs), 2)
@@ -256,14 +259,14 @@ def report(options: argparse.Namespace, found: dict[str, dict[str, Any]]) -> Non
                     np.format_float_positional(fmean(run[f"sampler/{name}"] for run in runs), 3, fractional=False)
                 )
         if set(options.samplers) == {"own", "vllm"}:
-            pairs = [(found[f"{way}_vllm_{seed}"], found[f"{way}_own_{seed}"]) for seed in options.seeds]
+            pairs = [(found[f"{way}_{seed}_vllm"], found[f"{way}_{seed}_own"]) for seed in options.seeds]
             claim(f"difference_{way}", [vllm["after"] - own["after"] for vllm, own in pairs])
             areas = [fmean(vllm["rewards"]) - fmean(own["rewards"]) for vllm, own in pairs]
             claim(f"area_difference_{way}", areas)
     for sampler in options.samplers:
         gains = [
             fmean(
-                found[f"{way}_{sampler}_{seed}"]["after"] - found[f"{way}_{sampler}_{seed}"]["before"]
+                found[f"{way}_{seed}_{sampler}"]["after"] - found[f"{way}_{seed}_{sampler}"]["before"]
                 for way in options.ways
             )
             for seed in options.seeds
