@@ -111,7 +111,7 @@ def test_wrong_orders_and_prompts_are_refused_in_a_sentence(engine: Computationa
         with pytest.raises(ConfigError, match="is not a list of prompts"):
             asyncio.run(engine.train_iteration(prompts))
     with pytest.raises(ConfigError, match="has no workers"):
-        create_computational_engine(Agent("tiny"), talking.Talk(), backend="local")
+        create_computational_engine(Agent("tiny"), talking.Talk(), backend="local")  # type: ignore[arg-type]
 
 
 def test_a_prompt_becomes_a_scenario_of_its_environment() -> None:

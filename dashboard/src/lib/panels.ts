@@ -32,6 +32,8 @@ export const PANELS: Panel[] = [
     lines: [{ metric: "policy/clip_low", name: "Below", tone: "minus" }, { metric: "policy/clip_high", name: "Above", tone: "accent" }] },
   { title: "Sampler gap", says: "How far sampled probabilities are from what the learner computes, and what importance weights leave of it. Rounding in float32, a few percent in half precision.",
     lines: [{ metric: "sampler/ratio_gap", name: "Measured", tone: "accent" }, { metric: "sampler/corrected_gap", name: "Corrected", tone: "minus" }] },
+  { title: "Workers", says: "Workers that make attempts, and attempts that waited for one on average. More workers help while attempts wait.",
+    lines: [{ metric: "rollout/workers", name: "Workers", tone: "accent" }, { metric: "rollout/queue_mean", name: "Waiting", tone: "minus" }] },
   { title: "Length", says: "Length of an attempt, in steps or tokens.",
     lines: [{ metric: "attempt/length_mean", name: "Mean", tone: "accent" }, { metric: "attempt/length_max", name: "Longest", tone: "faint" }] },
   { title: "Gradient", says: "Gradient norm before clipping.",

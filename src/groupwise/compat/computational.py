@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.conversation import ConversationEnvironment
@@ -151,7 +151,7 @@ def create_computational_engine(
     use_learned_rewards: bool = True,
     *,
     max_workers: int | None = None,
-    backend: str = "processes",
+    backend: Literal["processes", "ray"] = "processes",
     config: TrainingConfig | None = None,
 ) -> ComputationalGRPOEngine:
     """An engine that trains `agent` in place.

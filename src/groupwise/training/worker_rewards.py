@@ -87,6 +87,8 @@ def sent_to(workers: RolloutWorkers, cfg: TrainingConfig, reward: Reward) -> Rew
 
 
 def _sendable(reward: Reward) -> bool:
+    if isinstance(reward, MultiObjectiveRewardFunction):
+        return all(map(_sendable, reward.components.values()))
     return not isinstance(reward, EnvironmentReward) and not any(hasattr(reward, name) for name in KEEPS)
 
 
