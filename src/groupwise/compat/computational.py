@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.conversation import ConversationEnvironment
@@ -68,9 +68,8 @@ class ComputationalGRPOEngine:
 
     async def _iteration(self, scenarios: Sequence[Any]) -> dict[str, Any]:
         began, workers = time.perf_counter(), self.workers
-        for args in self._orders:
-            workers.scale(args)
-        self._orders.clear()
+        while self._orders:
+            self._scale(self._orders.pop(0))
         changed = workers.adjust()
         groups = await self.trainer.generate_trajectories(scenarios)
         sampled = time.perf_counter()
@@ -103,7 +102,7 @@ class ComputationalGRPOEngine:
     ) -> AwaitableResult:  # fmt: skip
         """Change the number of workers: by a factor, to a number, or automatically within limits.
 
-        During an iteration the order is carried out before the next one.
+        During an iteration, and before the first, the order is carried out before the next one.
         """
         given = {"scale_factor": scale_factor, "workers": workers, "least": least, "most": most}
         args = {name: value for name, value in given.items() if value is not None}
@@ -111,14 +110,16 @@ class ComputationalGRPOEngine:
             raise ConfigError(
                 f"{args or 'nothing'} is not an order to scale", hint="Pass scale_factor=2.0 or workers=8."
             )
-        self.trainer.prepare()
-        if self._began is not None:
+        if self._began is not None or not self.trainer.is_prepared:
             self._orders.append(args)
-            return AwaitableResult({"workers": self.workers.size, "later": args})
+            return AwaitableResult({"workers": self.get_metrics()["workers"], "later": args})
+        return AwaitableResult(self._scale(args))
+
+    def _scale(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         done = self.workers.scale(args)
         if "refused" in done:
             raise ResourceError(done["refused"], hint=done["remedy"])
-        return AwaitableResult(done)
+        return done
 
     @property
     def workers(self) -> RolloutWorkers:
@@ -150,7 +151,7 @@ def create_computational_engine(
     use_learned_rewards: bool = True,
     *,
     max_workers: int | None = None,
-    backend: str = "processes",
+    backend: Literal["processes", "ray"] = "processes",
     config: TrainingConfig | None = None,
 ) -> ComputationalGRPOEngine:
     """An engine that trains `agent` in place.

@@ -303,14 +303,14 @@ def some_decisions(problem: DesignProblem, rng: np.random.Generator, most: int =
 class DesignReward:
     """The score of a design, less what self-correction takes off. All designs of a group share the task's seed.
 
-    With `workers`, whose handler is `DesignScorer`, the designs of all groups are scored there, a part of a group each.
+    With `workers`, whose handler is `GroupScorer`, the designs of all groups are scored there, a part of a group each.
     """
 
     def __init__(
         self, library: RequirementsLibrary, correction: CorrectionSettings | None = None,
         workers: RolloutWorkers | None = None,
     ) -> None:  # fmt: skip
-        self.scorer, self.workers = DesignScorer(library, correction), workers
+        self.scorer, self.workers = GroupScorer(library, correction), workers
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         designs = [member.meta["design"] for member in group]
@@ -322,7 +322,7 @@ class DesignReward:
         return [score for part in scored for score in part]
 
 
-class DesignScorer:
+class GroupScorer:
     """Scores designs for a task, here or as the handler in a worker."""
 
     def __init__(
@@ -342,9 +342,9 @@ class DesignScorer:
         return scores
 
 
-def scorer_of(own: Mapping[str, Requirements], correction: Mapping[str, float]) -> DesignScorer:
+def scorer_of(own: Mapping[str, Requirements], correction: Mapping[str, float]) -> GroupScorer:
     """The handler of a worker."""
-    return DesignScorer(RequirementsLibrary(own), CorrectionSettings(**correction))
+    return GroupScorer(RequirementsLibrary(own), CorrectionSettings(**correction))
 
 
 def loss_terms(prepared: PreparedRequirements, settings: CorrectionSettings, seed: int) -> LossTerms:

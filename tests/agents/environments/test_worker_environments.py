@@ -168,6 +168,26 @@ def test_a_reward_that_keeps_nothing_is_computed_by_the_workers(tmp_path: Path) 
         assert 1 <= len(pids) <= 2
     finally:
         source.close()
-    stays: Any = language_product.build(cfg.replace(reward_name="multi_objective")).source
-    assert not isinstance(stays.reward, RemoteReward), "it keeps statistics from group to group"
+    stays: Any = language_product.build(cfg.replace(reward_name="neural")).source
+    assert not isinstance(stays.reward, RemoteReward), "it learns from group to group"
     stays.close()
+
+
+def test_of_a_combination_the_workers_compute_what_keeps_nothing() -> None:
+    cfg = TrainingConfig.from_dict(
+        {"product": "language", "environment": "addition", "model_name": "tiny", "tasks_per_step": 2, "threads": 1,
+         "num_generations": 2, "max_new_tokens": 3, "num_workers": 1, "reward_name": "multi_objective",
+         "reward_options": {"components": ["neural", "customer_service", "heuristic"]}}
+    )  # fmt: skip
+    scored = []
+    for backend in ("local", "processes"):
+        source: Any = language_product.build(cfg.replace(backend=backend)).source
+        try:
+            kinds = {name: isinstance(part, RemoteReward) for name, part in source.reward.components.items()}
+            assert kinds["heuristic"] is (backend == "processes")
+            assert not kinds["neural"]
+            groups = source.rollout.collect(source.tasks.take(2))
+            scored.append([s.total for group in source.scorer.score(source.reward, groups) for s in group.scores])
+        finally:
+            source.close()
+    assert scored[0] == scored[1]

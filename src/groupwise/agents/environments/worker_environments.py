@@ -200,7 +200,8 @@ class _RunningRollout:
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         self._calls.put_nowait(_ModelCall(number, messages, tools, most, options))
-        return await answer
+        completed: Completed = await answer
+        return completed
 
     async def next(self, given: Any) -> _ModelCall | _Returned:
         """Pass on the model's answer, if this is one, and wait for the next call or the end."""

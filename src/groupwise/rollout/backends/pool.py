@@ -131,6 +131,7 @@ class RolloutWorkers:
         self._loop = EventLoop("rollouts")
         self._shared: tuple[object, Shared] | None = None
         self._reported = 0
+        self._news = ""
         self._settling = True
 
     @property
@@ -219,11 +220,15 @@ class RolloutWorkers:
             message = f"{wanted} workers are more than there is room for: {self.backend.room}"
             return {"refused": message, "remedy": f"Ask for at most {most}."}
         self._resize(wanted)
+        self._news = f"{before} → {self.size} workers, as ordered" if self.size != before else ""
         return {"workers": self.size, "before": before}
 
     def adjust(self) -> str:
         """Between two steps: follow the load, if the number of workers is automatic. What changed, in words."""
         load, before = self._load.taken(), self.size
+        if self._news:
+            news, self._news = self._news, ""
+            return news
         settling, self._settling = self._settling, False
         # After a change a step starts workers, which says nothing about how busy they will be.
         if self.limits is None or settling:
