@@ -27,7 +27,7 @@ from groupwise.config import TrainingConfig
 from groupwise.service.app import server_config
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import OPERATOR, Keys
-from groupwise.service.run_list import RunList, Wanted, counted
+from groupwise.service.run_list import RunListing, Wanted, counted
 from groupwise.service.runs import Runs
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.tables import Tables
@@ -106,7 +106,7 @@ def server_cost(base: Path, database: Path, repeats: int) -> dict[str, list[floa
         work()
         found[name].append(1000 * (time.process_time() - began))
 
-    runs = RunList(Runs(base).index, Jobs(tables, str(base)), Keys(tables))
+    runs = RunListing(Runs(base).index, Jobs(tables, str(base)), Keys(tables))
     timed("first_cpu_ms", lambda: runs.views(OPERATOR))
     for _ in range(repeats):
         timed("list_cpu_ms", lambda: counted(Wanted().sorted(runs.views(OPERATOR))))

@@ -15,7 +15,7 @@ from groupwise.service.jobs import Jobs
 from groupwise.service.keys import OPERATOR, Keys, Who
 from groupwise.service.run_comparison import compared
 from groupwise.service.run_index import RunIndex, change_labels, read_labels
-from groupwise.service.run_list import ListChanges, RunList, Wanted, counted
+from groupwise.service.run_list import ListChanges, RunListing, Wanted, counted
 from groupwise.service.runs import MetricNotFound, Runs
 from groupwise.service.schemas import LabelChange
 from groupwise.service.tables import Tables
@@ -48,17 +48,17 @@ def runs(tmp_path: Path) -> Runs:
 
 
 @pytest.fixture
-def listed(runs: Runs, tmp_path: Path) -> RunList:
+def listed(runs: Runs, tmp_path: Path) -> RunListing:
     tables = Tables(f"sqlite:///{tmp_path / 'service.sqlite'}")
-    return RunList(runs.index, Jobs(tables, str(tmp_path / "runs")), Keys(tables))
+    return RunListing(runs.index, Jobs(tables, str(tmp_path / "runs")), Keys(tables))
 
 
-def names(listed: RunList, who: Who = OPERATOR, **wanted: Any) -> list[str]:
+def names(listed: RunListing, who: Who = OPERATOR, **wanted: Any) -> list[str]:
     asked = Wanted(**wanted)
     return [view.id for view in asked.sorted([view for view in listed.views(who) if asked.fits(view)])]
 
 
-def test_runs_are_found_by_words_filters_and_order(listed: RunList, runs: Runs) -> None:
+def test_runs_are_found_by_words_filters_and_order(listed: RunListing, runs: Runs) -> None:
     write_run(runs.folder, "pole", reward=1.0)
     write_run(runs.folder, "sums", reward=3.0, product="language", environment="addition")
     write_run(runs.folder, "old", "failed", reward=2.0)
@@ -73,7 +73,7 @@ def test_runs_are_found_by_words_filters_and_order(listed: RunList, runs: Runs) 
     assert counted(listed.views(OPERATOR))["state"] == {"finished": 2, "failed": 1}
 
 
-def test_runs_without_a_number_come_last_in_either_direction(listed: RunList, runs: Runs) -> None:
+def test_runs_without_a_number_come_last_in_either_direction(listed: RunListing, runs: Runs) -> None:
     write_run(runs.folder, "pole")
     path = write_run(runs.folder, "none")
     status = json.loads((path / "status.json").read_text())
@@ -81,7 +81,7 @@ def test_runs_without_a_number_come_last_in_either_direction(listed: RunList, ru
     assert names(listed, order="reward") == names(listed, order="reward", backwards=True) == ["pole", "none"]
 
 
-def test_labels_are_kept_in_the_run_and_searched(listed: RunList, runs: Runs) -> None:
+def test_labels_are_kept_in_the_run_and_searched(listed: RunListing, runs: Runs) -> None:
     path = write_run(runs.folder, "pole")
     change_labels(path, LabelChange(tags=["first", "first", "seed 1"], notes="a long story", title="The pole"))
     change_labels(path, LabelChange(notes="a short story"))
@@ -97,7 +97,7 @@ def test_labels_are_kept_in_the_run_and_searched(listed: RunList, runs: Runs) ->
     assert names(listed) == ["pole"], "damaged labels are none"
 
 
-def test_a_key_sees_its_own_runs_and_jobs_that_wait(listed: RunList, runs: Runs) -> None:
+def test_a_key_sees_its_own_runs_and_jobs_that_wait(listed: RunListing, runs: Runs) -> None:
     write_run(runs.folder, "operators")
     write_run(runs.folder, "anns")
     listed.jobs.add("anns", "control", {}, ANN)
@@ -109,7 +109,7 @@ def test_a_key_sees_its_own_runs_and_jobs_that_wait(listed: RunList, runs: Runs)
         listed.view("nothing")
 
 
-def test_only_what_changed_is_told(listed: RunList, runs: Runs) -> None:
+def test_only_what_changed_is_told(listed: RunListing, runs: Runs) -> None:
     changes = ListChanges()
     path = write_run(runs.folder, "pole")
     write_run(runs.folder, "gone")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +192,7 @@ def test_a_long_run_keeps_its_history_ever_more_coarsely(tmp_path: Path) -> None
     assert len(kept) <= 40
     assert kept[0] == 1
     assert kept[-5:] == [196, 197, 198, 199, 200], "the newest are all there"
-    assert max(later - one for one, later in pairwise(kept)) <= 64
+    assert max(later - one for one, later in itertools.pairwise(kept)) <= 64
     run.close()
 
 

@@ -71,7 +71,7 @@ KEYS: Mapping[str, Callable[[RunView], Any]] = {
 }  # fmt: skip
 
 
-class RunList:
+class RunListing:
     """All runs of a service, as the callers may see them."""
 
     def __init__(self, index: RunIndex, jobs: Jobs, keys: Keys) -> None:

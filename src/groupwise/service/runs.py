@@ -1,9 +1,12 @@
 """Run folders as the API shows them: lists, events, curves, groups and single attempts."""
 
 import difflib
+import json
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,15 @@ from groupwise.errors import GroupwiseError, RunNotFound
 from groupwise.metrics import HELD_OUT, REWARD, about, registry
 from groupwise.products import Metric
 from groupwise.service.event_stream import Floats, RunLog, RunLogs, downsampled
-from groupwise.service.exhibits import shown_exhibit
 from groupwise.service.run_index import RunIndex
 from groupwise.training.folder import read_config, state_after
 from groupwise.training.formatting import finite
 from groupwise.training.group_files import numbered, read_groups
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.differences import compare_workflows
+from groupwise.workflows.document import document_of
+from groupwise.workflows.files.json_file import read_design
+from groupwise.workflows.pictures.svg import svg
 
 SEARCHED = 100  # group files searched for an attempt whose step is not given
 SHOWN = 280  # characters of an attempt's text shown in a list
@@ -214,3 +221,37 @@ def _turns(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         ]
         turns.append({"role": "policy" if acted else "context", "tokens": shown})
     return turns
+
+
+# What is shown of an attempt beside its tokens. Runs may come from anywhere, so exhibits are not trusted.
+KINDS = ("episode", "design", "program")
+
+
+def shown_exhibit(row: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The exhibit of an attempt; a design is drawn and compared with the worst of its group."""
+    found = _exhibit(row)
+    if found is None or found["kind"] != "design":
+        return found
+    with suppress(GroupwiseError, ValueError, RecursionError):
+        design = _design(str(found["workflow"]))
+        scored = [one for one in group if one["total"] is not None]
+        worst = min(scored, key=lambda one: float(one["total"]), default=None)
+        other = None if worst is None else _exhibit(worst)
+        changes: list[str] = []
+        if other is not None and worst is not None and worst["trajectory_id"] != row["trajectory_id"]:
+            changes = list(compare_workflows(_design(str(other["workflow"])), design).lines())
+        return {"kind": "design", "svg": svg(document_of(design)), "changes": changes}
+    return None
+
+
+def _exhibit(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(row.get("exhibit") or "null")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and found.get("kind") in KINDS else None
+
+
+@lru_cache(maxsize=64)
+def _design(text: str) -> Design:
+    return read_design(text.encode())

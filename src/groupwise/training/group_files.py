@@ -87,7 +87,7 @@ def rewards_of(path: Path) -> dict[str, float]:
 
 
 def thin_groups(folder: Path) -> set[Path]:
-    """Delete every second file of the older half, so that a long run keeps all its history, ever more coarsely."""
+    """Delete every second file of the older half: a long run keeps its whole history, but ever more coarsely."""
     paths = numbered(folder)
     gone = set(paths[: len(paths) // 2][1::2])
     for path in gone:

@@ -15,13 +15,13 @@ In the order in which data flows:
                        modular_decomposition.py those of an order; partial_orders.py has the basics of orders
     soundness/         can every case finish, and cleanly?
     rules.py           which requirements a design breaks: pair_rules.py (order, exclusion), case_rules.py (outcomes,
-                       loops, people), places.py (where activities stand), violations.py (what is reported)
+                       loops, people), places.py (where activities stand), wording.py (how findings and times are said)
     feasibility.py     whether any design can meet them all, with case_flow.py (outcomes, loops, data) and duties.py
                        (people, skills, hours); lower_bounds.py has what no design can beat
     evaluation/        how a design performs: formulas, simulation, schedules
     scoring/           performance, structure, maintainability and resources as one number
     pictures/          layouts, SVG, PNG, figures and animations
-    differences.py     what changed between two workflows; time_words.py says times as people do
+    differences.py     what changed between two workflows
     inspection.py      opens a workflow from any file and runs every check: open this file first
 
 Importing this loads nothing heavy: numba and lxml are imported when a design is evaluated or XML is written.
