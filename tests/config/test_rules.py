@@ -150,7 +150,7 @@ def test_a_template_is_not_given_what_every_conversation_gives_it(name: str) -> 
 def test_every_rule_of_this_file_is_applied_and_every_setting_of_one_exists() -> None:
     public = [value for name, value in vars(rules).items() if callable(value) and _returns_finding(value)]
     assert set(RULES) == set(public)
-    assert len(RULES) == len(public) == 16
+    assert len(RULES) == len(public) == 17
     known = {name for section in SECTIONS.values() for name in section.model_fields}
     assert all(set(settings_of_rule(rule)) <= known for rule in RULES)
 
