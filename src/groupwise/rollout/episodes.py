@@ -95,7 +95,7 @@ def collect_episodes(
         seen[copies] = obs
         for given in mask:
             allowed[copies] = given
-        choice = actor.act(seen, uniforms, allowed) if mask else actor.act(seen, uniforms)
+        choice = actor.act(seen, uniforms, *(allowed for _ in mask))
         actions, logp = check_choice(actor, choice, total, space)
         return actions[copies], logp[copies]
 
