@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from groupwise.agents.agent import Agent
 from groupwise.agents.environments.contract import Scenarios
+from groupwise.agents.settings import AgentConfig
 from groupwise.compat.trainer import GRPOTrainer, Trainable
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, GroupwiseError, RankError
 from groupwise.event_loop import EventLoop
+from groupwise.language.loading import LanguageModel
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.events import read_events
 from groupwise.training.folder import latest_metrics
@@ -113,9 +116,9 @@ def launch_distributed_training(
     trainer = DistributedGRPOTrainer(agent, environment, reward_function, training_config, distributed_config)
     ranks = trainer.distributed.world_size
     check_groups(ranks, trainer.cfg)
-    what = (agent, environment, reward_function, training_config, distributed_config)
+    what = (sent(agent), environment, reward_function, training_config, distributed_config)
     if ranks > 1:
-        _insist_on_sending(agent=agent, environment=environment, reward_function=reward_function)
+        _insist_on_sending(agent=what[0], environment=environment, reward_function=reward_function)
     path = trainer._folder()
     restarts = trainer.distributed.max_restarts
     answers = launch(train_rank, path, *what, ranks=ranks, run=path, restarts=restarts) if ranks > 1 else []
@@ -133,9 +136,25 @@ def launch_distributed_training(
     return results_of(path)
 
 
-def train_rank(path: Path, *what: Any) -> GroupwiseError | None:
+@dataclass(frozen=True)
+class SentAgent:
+    """What a rank needs of an agent: its settings, and its model if it is loaded. Conversations stay behind."""
+
+    config: AgentConfig
+    language: LanguageModel | None
+
+
+def sent(agent: Trainable) -> Trainable | SentAgent:
+    """What is sent to the ranks in the agent's place; an agent of another kind goes itself."""
+    if not isinstance(agent, Agent):
+        return agent
+    return SentAgent(agent.config, agent._given if agent._parts is None else agent.language)
+
+
+def train_rank(path: Path, agent: Trainable | SentAgent, *what: Any) -> GroupwiseError | None:
     """What one rank does: train the run at `path`."""
-    trainer = DistributedGRPOTrainer(*what)
+    given = Agent(agent.config, language=agent.language) if isinstance(agent, SentAgent) else agent
+    trainer = DistributedGRPOTrainer(given, *what)
     trainer.path = path
     try:
         with joined(trainer.cfg) as ranks:

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import TCPStore, rendezvous
 
 from groupwise import __version__
 from groupwise.config import TrainingConfig
@@ -232,9 +234,9 @@ def _connect(ranks: Ranks, cfg: TrainingConfig) -> None:
     timeout = datetime.timedelta(seconds=cfg.ranks.timeout)
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        store, *_ = next(dist.rendezvous("env://", timeout=datetime.timedelta(seconds=cfg.ranks.join_timeout)))
+        store, *_ = next(rendezvous("env://", timeout=datetime.timedelta(seconds=cfg.ranks.join_timeout)))
         # torchrun keeps one store for all restarts: without a prefix, ranks would find addresses of those that died.
-        store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
         dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.size, timeout=timeout)
         if kind != "cpu":
             _groups.append(dist.new_group(backend="gloo", timeout=timeout))
@@ -263,13 +265,13 @@ def _agent_store() -> Any:
     """The store of torchrun's agent, which outlives the ranks; None without an agent."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
-    return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 
 
 def take_device(ranks: Ranks, cfg: TrainingConfig) -> None:
     """Take the device with this rank's number on its machine; refuse a rank for which there is none."""
     device = torch.device(cfg.policy.device)
-    if device.index is not None:
+    if ":" in cfg.policy.device:
         hint = f"Write policy.device = {device.type!r}; each rank takes the one with its own number on its machine."
         raise ConfigError(
             f"policy.device = {cfg.policy.device!r} names one device for {ranks.size} ranks", hint=hint,

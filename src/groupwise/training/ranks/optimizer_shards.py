@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn import Parameter
 
@@ -47,7 +48,7 @@ def write_shards(optimizer: torch.optim.Optimizer, folder: Path, group: Any) -> 
     }
     if tensors:
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        dcp.save(tensors, storage_writer=writer, process_group=group)
+        save(tensors, storage_writer=writer, process_group=group)
 
 
 def read_state(saved: Mapping[str, Any], folder: Path, parameters: Sequence[Parameter]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def read_state(saved: Mapping[str, Any], folder: Path, parameters: Sequence[Para
     }
     if wanted:
         # Every rank reads for itself.
-        dcp.load(wanted, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+        load(wanted, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
     states = {n: {name: _like(parameters[n], value) for name, value in own.items()} for n, own in rest["state"].items()}
     for key, value in wanted.items():
         number, _, name = key.partition(".")

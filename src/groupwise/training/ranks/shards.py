@@ -76,10 +76,10 @@ class ShardedPolicy:
         return seen
 
     def actor_parameters(self) -> Sequence[nn.Parameter]:
-        return self.twin.actor_parameters()
+        return list(self.twin.actor_parameters())
 
     def critic_parameters(self) -> Sequence[nn.Parameter]:
-        return self.twin.critic_parameters()
+        return list(self.twin.critic_parameters())
 
     @torch.no_grad()
     def copy_buffers(self) -> None:
@@ -129,7 +129,7 @@ def _layers(networks: Sequence[nn.Module]) -> list[nn.Module]:
 
 
 def _shard(module: nn.Module, mesh: DeviceMesh) -> FSDPModule:
-    sharded: FSDPModule = fully_shard(module, mesh=mesh)  # type: ignore[assignment]
+    sharded: FSDPModule = fully_shard(module, mesh=mesh)
     # Summed, not averaged, and with the one kind of reduction that every backend has.
     sharded.set_gradient_divide_factor(1.0)
     sharded.set_force_sum_reduction_for_comms(True)
