@@ -3,7 +3,7 @@
 from functools import partial
 
 from groupwise.config.nameable import REWARDS, DataFile, Known, Row, plain
-from groupwise.config.sections import LanguageSettings, RewardSettings, SamplingSettings
+from groupwise.config.sections import LanguageSettings, RewardSettings, SamplingSettings, VllmSettings
 from groupwise.products import Metric, Product
 
 # The first metric is the one that reports judge a run by.
@@ -75,7 +75,10 @@ BOTH = (
 )
 
 declared = partial(
-    Product, sections=(SamplingSettings, LanguageSettings, RewardSettings), language_model=True, warm_start="warm-start"
+    Product,
+    sections=(SamplingSettings, LanguageSettings, VllmSettings, RewardSettings),
+    language_model=True,
+    warm_start="warm-start",
 )
 LANGUAGE = declared(
     name="language",
@@ -95,6 +98,7 @@ WARM_START = declared(
     name="warm-start",
     summary="a language model imitates correct answers before it learns by GRPO",
     implementation="groupwise.agents.warm_start",
+    grouped=False,
     metrics=(*EVALUATION, *SAMPLED, TURNS, SUPERVISED),
     nameable=BOTH,
 )
