@@ -20,6 +20,7 @@ import numpy as np
 
 from groupwise.config import TrainingConfig
 from groupwise.config.sections import MemorySettings
+from groupwise.designer import MEMORY_FILE
 from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, features_of, situation
 from groupwise.designer.generations import Candidate, Generations
 from groupwise.designer.problem import DesignProblem, table_order
@@ -31,7 +32,6 @@ from groupwise.training.batch_source import GroupSource
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import Batch, Score, ScoredGroup
 
-MEMORY_FILE = "memory.sqlite"
 WIDTH = len(WHOLE) + len(ACTIVITY) + len(POOL) + 1
 SETTINGS = MemorySettings()
 # Experiences stored per generation.
