@@ -20,7 +20,7 @@ from groupwise.errors import ConfigError
 from groupwise.files import write_output
 from groupwise.readers import decoded, read_bytes
 from groupwise.reporting.command_options import Common, answer, patiently, say
-from groupwise.workflows.wording import in_time
+from groupwise.workflows.violations import in_time
 
 if TYPE_CHECKING:
     from groupwise.designer.design_call import DesignReport

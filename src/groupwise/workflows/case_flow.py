@@ -112,15 +112,8 @@ class CaseFlow:
     @cached_property
     def _waits(self) -> dict[str, list[str]]:
         """What each activity waits for."""
-        rules, found = self.requirements.rules, dict[str, list[str]]()
-        pairs = [
-            *precedence(self.requirements),
-            *rules.response,
-            *rules.chain,
-            *(o[:2] for o in data_order(self.requirements)),
-        ]
-        pairs += [pair for outcome in self.requirements.outcomes for pair in outcome.decisions]
-        for first, second in pairs:
+        found: dict[str, list[str]] = {}
+        for first, second in _stated_order(self.requirements):
             found.setdefault(second, []).append(first)
         return found
 
@@ -207,13 +200,12 @@ def data_order(requirements: Requirements) -> Iterator[tuple[str, str, str]]:
 
 def order_of(requirements: Requirements) -> Iterator[tuple[str, str]]:
     """Every pair of which the first comes before the second, if both happen in a case."""
-    rules, flow = requirements.rules, CaseFlow(requirements)
-    pairs = [
-        *precedence(requirements),
-        *rules.response,
-        *rules.chain,
-        *(found[:2] for found in data_order(requirements)),
-    ]
-    for outcome in requirements.outcomes:
-        pairs += outcome.decisions
-    yield from ((one, other) for one, other in pairs if not flow.never_both(one, other))
+    flow = CaseFlow(requirements)
+    yield from ((one, other) for one, other in _stated_order(requirements) if not flow.never_both(one, other))
+
+
+def _stated_order(requirements: Requirements) -> list[tuple[str, str]]:
+    rules = requirements.rules
+    pairs = [*precedence(requirements), *rules.response, *rules.chain]
+    pairs += [found[:2] for found in data_order(requirements)]
+    return [*pairs, *(pair for outcome in requirements.outcomes for pair in outcome.decisions)]

@@ -8,7 +8,7 @@ from groupwise.workflows.case_flow import CaseFlow
 from groupwise.workflows.duties import able_of, bound, colourable, on_duty
 from groupwise.workflows.places import ActivityPlace, are_neighbours, limits_of, options, places_of, relation
 from groupwise.workflows.requirements import RequiredLoop, RequiredOutcome, Requirements
-from groupwise.workflows.wording import ROUNDING, Violation
+from groupwise.workflows.violations import ROUNDING, Violation
 
 Places = Mapping[str, ActivityPlace]
 

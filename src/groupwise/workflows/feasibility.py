@@ -21,7 +21,7 @@ from groupwise.workflows.lower_bounds import busy_times, longest_chain
 from groupwise.workflows.partial_orders import find_ring
 from groupwise.workflows.requirements import PAIR_RULES, Requirements
 from groupwise.workflows.rules import needs
-from groupwise.workflows.wording import in_time
+from groupwise.workflows.violations import in_time
 
 # With up to this many rules, several orders of dropping them are tried, which finds smaller sets; with more, only one.
 ALL_ORDERS = 12

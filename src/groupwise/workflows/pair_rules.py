@@ -15,7 +15,7 @@ from groupwise.workflows.case_flow import data_order, precedence
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.places import ActivityPlace, relation
 from groupwise.workflows.requirements import Requirements
-from groupwise.workflows.wording import Kind, Violation
+from groupwise.workflows.violations import Kind, Violation
 
 DOES_NOT_WAIT = "{1!r} does not wait for {0!r}"
 BOTH = "{0!r} and {1!r} can both happen in one case"

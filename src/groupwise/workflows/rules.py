@@ -9,7 +9,7 @@ from groupwise.workflows.case_rules import CaseRules
 from groupwise.workflows.pair_rules import PairRules
 from groupwise.workflows.places import ActivityPlace, limits_of, places_of
 from groupwise.workflows.requirements import Requirements
-from groupwise.workflows.wording import ROUNDING, Violation, in_time
+from groupwise.workflows.violations import ROUNDING, Violation, in_time
 
 
 def needs(requirements: Requirements) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How findings are worded: a broken rule as it is reported, and times as people say them (117 min, 2.3 d)."""
+"""A broken rule, as it is reported, and times as people say them: 117 min, 2.3 d."""
 
 import math
 from dataclasses import dataclass

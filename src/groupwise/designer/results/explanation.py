@@ -28,7 +28,7 @@ from groupwise.workflows.partial_orders import in_order, reduced
 from groupwise.workflows.scoring import DesignScore, ScorePart
 from groupwise.workflows.scoring.lost_cases import LostCases
 from groupwise.workflows.scoring.measures import MEASURES
-from groupwise.workflows.wording import in_time, time_unit
+from groupwise.workflows.violations import in_time, time_unit
 
 # How many names a line lists before "and n more".
 LISTED = 4

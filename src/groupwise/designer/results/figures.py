@@ -8,7 +8,7 @@ from groupwise.designer.results.outcome import STAGES, Generation
 from groupwise.reporting.canvas import BLUE, COLOURS, GREEN, INK, MUTED, ORANGE, RULE, label_ends, stacked_axes
 from groupwise.training.formatting import number
 from groupwise.workflows.scoring import ScorePart
-from groupwise.workflows.wording import time_unit
+from groupwise.workflows.violations import time_unit
 
 ORIGINS = ("likeliest", "sample", "edit", "memory", "rule")
 

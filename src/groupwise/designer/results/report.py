@@ -28,7 +28,7 @@ from groupwise.workflows.blocks import Design
 from groupwise.workflows.duties import on_duty
 from groupwise.workflows.pictures.svg import svg
 from groupwise.workflows.scoring import ScorePart
-from groupwise.workflows.wording import in_time
+from groupwise.workflows.violations import in_time
 
 WIDEST = 110
 # Lines of the workflow before it is cut off.

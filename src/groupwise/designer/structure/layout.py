@@ -239,14 +239,7 @@ class LayoutBuilder:
                   for one in others]  # fmt: skip
         together = [part.activities for part in _pieces(piece)]
         for _ in range(len(level) + 2):
-            entry = {
-                id(other): max((level[a] + 1 for a in level if self.later[a] & other.mask), default=0)
-                for other in others
-            }
-            over = max((_last_level(branch, level, piece) for branch in piece.branches if branch.ends), default=0)
-            for other in others:
-                if self._is_over_before(piece, other):
-                    entry[id(other)] = max(entry[id(other)], over + 1)
+            entry = {id(other): self._entry(other, piece, level) for other in others}
             for _ in others:
                 for one, later in behind:
                     for other in later:
@@ -265,6 +258,13 @@ class LayoutBuilder:
                 return level
             level = new
         return None
+
+    def _entry(self, other: Item, piece: Item, level: Mapping[int, int]) -> int:
+        """The level after which something else comes by itself: of what it waits for, or of what ends the case."""
+        waits = [level[a] + 1 for a in level if self.later[a] & other.mask]
+        if self._is_over_before(piece, other):
+            waits += [_last_level(branch, level, piece) + 1 for branch in piece.branches if branch.ends]
+        return max(waits, default=0)
 
     def _gate(self, items: Sequence[Item]) -> Item | None:
         """The first decision that may end the case: of those that wait for no other, the most ended per work before."""

@@ -28,7 +28,7 @@ from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
 from groupwise.workflows.scoring.lost_cases import LostCases
 from groupwise.workflows.scoring.measures import BY_GROUP, GROUPS, MEASURES
 from groupwise.workflows.scoring.references import references_of
-from groupwise.workflows.wording import Violation, in_time
+from groupwise.workflows.violations import Violation, in_time
 
 
 @dataclass(frozen=True, slots=True)
