@@ -31,7 +31,9 @@ function panelOf(title: string, metrics: Metric[]): Panel {
     const held = metric.name.startsWith("eval/") && WIDE.includes(title);
     return { metric: metric.name, name: metric.label || metric.name, tone: held ? "minus" : TONES[place]!, dashed: held };
   });
-  return { title, says: ordered.map(told).join(" "), unit: metrics[0]!.unit, lines, wide: WIDE.includes(title) };
+  // One axis has one unit, or none: a training score beside a share of right answers is no share.
+  const unit = metrics.every((metric) => metric.unit === metrics[0]!.unit) ? metrics[0]!.unit : "";
+  return { title, says: ordered.map(told).join(" "), unit, lines, wide: WIDE.includes(title) };
 }
 
 /** A chart of one metric that has none of its own. */

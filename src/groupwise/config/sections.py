@@ -47,7 +47,7 @@ class RunSettings(Section):
     )
     group_log_steps: int = setting(1, "iterations between saved groups; 0 never saves them", ge=0)
     group_log_limit: int = setting(
-        2000, "saved groups to keep, in steps: beyond it every second of the older half is deleted; 0 keeps all", ge=0
+        2000, "saved groups to keep, in steps: beyond it every second of the older ones is deleted; 0 keeps all", ge=0
     )
 
 

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,18 @@ def rewards_of(path: Path) -> dict[str, float]:
 
 
 def thin_groups(folder: Path) -> set[Path]:
-    """Delete every second file of the older half: a long run keeps its whole history, but ever more coarsely."""
+    """Delete every second file where the older ones are densest: a long run keeps its history, but more coarsely."""
     paths = numbered(folder)
-    gone = set(paths[: len(paths) // 2][1::2])
-    for path in gone:
-        path.unlink(missing_ok=True)
+    older, gone = paths[: 3 * len(paths) // 4], set[Path]()
+    gaps = [int(path.stem) - int(before.stem) for before, path in pairwise(older)]
+    last = older[0] if older else None
+    # Where files are densest, so that what is left stays evenly spaced.
+    for path in older[1:]:
+        if last is not None and int(path.stem) - int(last.stem) <= min(gaps):
+            path.unlink(missing_ok=True)
+            gone.add(path)
+        else:
+            last = path
     return gone
 
 
