@@ -1,6 +1,6 @@
 """Hold the package to its own rules: `python tools/style.py` prints the figures and what breaks a rule.
 
-The rules: no import cycle, import lines at most 6.3%, comment-only lines at least 2%, no folder with more than 25 files,
+The rules: no import cycle, import lines at most 6.3%, comment-only lines at least 2%, no folder of more than 25 files,
 no public class name in two files, and a docstring in the `__init__` of every package that serves as its map: it names
 every file and folder beside it.
 """

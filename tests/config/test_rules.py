@@ -11,7 +11,7 @@ import pytest
 from groupwise.config import rules
 from groupwise.config.fields import Finding
 from groupwise.config.rules import RULES, Rule, broken_rules, settings_of_rule
-from groupwise.config.sections import AdvantageSettings, GroupingSettings, LossSettings
+from groupwise.config.sections import SECTIONS, AdvantageSettings, GroupingSettings, LossSettings
 from groupwise.core.losses import clip_range
 
 LOSSES = get_args(LossSettings.model_fields["loss_type"].annotation)
