@@ -53,7 +53,7 @@ SETTINGS: dict[str, Any] = {
     "lr_scheduler_type": "constant", "num_episodes": 1000, "eval_steps": 0,
 }  # fmt: skip
 PROMPTS = spelling_desk.prompts(spelling_desk.LEARNED)
-SEEDS = (101, 102, 103, 104, 105)
+SEEDS = (201, 202, 203, 204, 205)
 
 
 def engine_of(environment: spelling_desk.SpellingDesk, workers: int, **own: Any) -> ComputationalGRPOEngine:
@@ -321,7 +321,7 @@ def main() -> None:
     parts = ("speedup", "ray", "gain", "service", "auto", "faults")
     parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=25)
+    parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--fault-seconds", type=float, default=120.0)
     parser.add_argument("--fault-steps", type=int, default=60)

@@ -10,6 +10,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from groupwise.agents.environments.contract import Listed, Observation, Reply, T
 from groupwise.types import End, Task
 
 LETTERS = "ab"
+SPECIAL = re.compile(r"<\|.*?\|>")
 # Wordings to learn from, and others to be judged on.
 LEARNED = ("write", "say", "only", "now", "please")
 HELD_OUT = ("give me", "I want")
@@ -58,7 +60,8 @@ class SpellingDesk(Listed[str]):
 
 
 def counted(letter: str, text: str) -> float:
-    return text.count(letter) / max(1, len(text))
+    """The letter's share of the text; what a special token is called does not count as written."""
+    return SPECIAL.sub("", text).count(letter) / max(1, len(text))
 
 
 @contextmanager

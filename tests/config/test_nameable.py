@@ -297,7 +297,7 @@ def test_no_option_of_a_reward_that_loads_something_is_free(name: str) -> None:
         *(f"reward.options.{own}" for own in (
             "base_url", "cache_path", "record_path", "api_key", "fallback", "heuristic",
         )),
-        "vllm.servers", "vllm.folder",
+        "vllm.servers", "vllm.folder", "rollout.ray_address",
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def wait(found: Callable[[], Any]) -> Any:
     return value
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_running_job_gets_the_workers_that_are_ordered_for_it(service: Any) -> None:
     job = service.post("/api/train", {"config": CONFIG}).json()
     run = f"/api/runs/{job['run']}"
