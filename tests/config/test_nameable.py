@@ -294,8 +294,8 @@ def test_no_option_of_a_reward_that_loads_something_is_free(name: str) -> None:
     with pytest.raises(NotAllowed, match=f"reward.options.{name} = 'os:system'"):
         permitted(cfg, Reach(models=("a/b",)))
     assert {row.setting for row in COMMON if not row.train and not row.is_plain} == {
-        "vllm.servers", "vllm.folder", "reward.options.base_url", "reward.options.cache_path", "reward.options.record_path",
-        "reward.options.api_key", "reward.options.fallback", "reward.options.heuristic",
+        "vllm.servers", "vllm.folder", "reward.options.base_url", "reward.options.cache_path",
+        "reward.options.record_path", "reward.options.api_key", "reward.options.fallback", "reward.options.heuristic",
     }  # fmt: skip
 
 
