@@ -93,6 +93,7 @@ fuzz:
 
 docs:
 	$(BIN)/python -m groupwise.config.reference > docs/reference/config.md
+	$(BIN)/python -m groupwise.metrics > docs/reference/metrics.md
 
 # The page's bundle is committed; only those who change dashboard/ need Node 20 and this.
 page: install

@@ -47,7 +47,10 @@ COMMANDS = {
         "groupwise.commands.workflow_analysis:simulate", "Simulate a workflow and report its performance."
     ),
     "score": Command("groupwise.commands.workflow_analysis:score_file", "Score a workflow, and explain the score."),
-    "convert": Command("groupwise.commands.workflow_files:convert", "Convert a workflow to another format."),
+    "convert": Command(
+        "groupwise.commands.workflow_files:convert",
+        "Convert a workflow to YAWL, BPMN, PNML, Actions, Argo, Airflow, WfCommons, Mermaid, SVG, PNG or JSON.",
+    ),
     "diff": Command("groupwise.commands.workflow_files:diff", "Show the differences between two workflows."),
     "serve": Command("groupwise.commands.service:serve", "Run the HTTP service with its live page."),
     **PRODUCT_COMMANDS,
@@ -85,6 +88,9 @@ GROUPS = {
     ),
 }
 
+# Commands that go on where they were when they are given again.
+REPEATED = ("compare", "search")
+
 
 class Interrupted(GroupwiseError):
     code = "interrupted"
@@ -102,6 +108,7 @@ def build_app() -> App:
         for name, command in commands.items():
             command.register(within, name, f"groupwise {group}")
         app.command(within)
+    app.register_install_completion_command(help="Install completion for your shell: bash, zsh or fish.")
     return app
 
 
@@ -122,7 +129,7 @@ def run(words: Sequence[str]) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        complain(Interrupted("interrupted", hint="Continue a training run with `groupwise resume`."), words)
+        complain(Interrupted("interrupted", hint=_how_to_continue(words)), words)
         return 130
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -173,6 +180,12 @@ def _warnings_on_stderr() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+def _how_to_continue(words: Sequence[str]) -> str:
+    if words and words[0] in REPEATED:
+        return "Repeat the same command to continue; what was finished is kept."
+    return "Continue a training run with `groupwise resume`."
 
 
 def _where_to_look(words: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.sandbox import Bubblewrap, JudgedProgram, SandboxLimits, SandboxOutcome, available
 from groupwise.sandbox.bubblewrap import _job, proved_interpreter
+from groupwise.sandbox.bubblewrap_command import _providers
 from groupwise.sandbox.bubblewrap_process import SandboxProcess, _ran
 from groupwise.sandbox.wire import dumps
 
@@ -482,6 +484,26 @@ def test_packages_of_the_tests_do_not_take_the_codes_memory(sandbox: Bubblewrap)
     wanted = limits.of_kernel(1 << 30)["DATA"]
     ran = sandbox.run(LOOK, limits=limits, tests=tests.replace("WANTED", str(wanted)))
     assert ran.passed, ran
+
+
+def test_a_package_that_fails_on_import_is_reported_with_its_own_error(
+    sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        site = Path(name)
+        site.chmod(0o755)  # the sandbox reads it as an ordinary user
+        (site / "fragile").mkdir()
+        (site / "fragile/__init__.py").write_text("raise ValueError('no licence file')\n")
+        (site / "fragile-1.dist-info").mkdir()
+        (site / "fragile-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: fragile\nVersion: 1\n")
+        (site / "fragile-1.dist-info/RECORD").write_text("fragile/__init__.py,,\n")
+        monkeypatch.syspath_prepend(name)
+        _providers.cache_clear()
+        try:
+            with pytest.raises(ConfigError, match="fragile cannot be imported: ValueError: no licence file"):
+                sandbox.run("def f():\n    return 1", tests="import fragile\nassert f() == 1")
+        finally:
+            _providers.cache_clear()
 
 
 def test_the_code_has_its_own_descriptors_and_nothing_of_the_machine(sandbox: Bubblewrap) -> None:

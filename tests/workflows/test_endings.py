@@ -199,8 +199,12 @@ def test_a_branch_that_ends_the_case_is_not_led_into_the_join_of_parallel_work()
         "no": {"probability": 0.5, "activities": ["c"], "ends": True},
     }
     requirements = asked(outcomes=[{"name": "verdict", "after": "a", "branches": branches}])
-    work = Parallel((Activity("d"), Activity("e")))
-    bare = without_endings(graph_of(Sequence((A, Choice((B, C), (0.5, 0.5)), work)), requirements))
+    work = Parallel((Activity("b"), Activity("d")))
+    drawn = graph_of(Sequence((A, Choice((work, C), (0.5, 0.5)))), requirements)
+    assert ends_of(drawn) == ["no"]
+    (last,) = [node for node in drawn.nodes if (node.silent, node.join) == (True, "and")]
+    assert {flow.target for flow in drawn.out_of(last.id)} == {drawn.end.id}, "the workflow ends with parallel work"
+    bare = without_endings(drawn)
     assert ends_of(bare) == []
     assert check_graph(bare).sound
 

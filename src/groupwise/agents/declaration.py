@@ -11,6 +11,7 @@ EVALUATION = (
     Metric(name="eval/accuracy", meaning="right answers to held-out tasks", unit="share", better="higher"),
     Metric(name="eval/reward_mean", meaning="mean reward on held-out tasks", better="higher"),
     Metric(name="eval/check_mean", meaning="mean score by the task's own check on held-out tasks", better="higher"),
+    Metric(name="eval/check_std", meaning="standard deviation of that score"),
     Metric(name="eval/check_failed_share", meaning="attempts that could not be checked", unit="share", better="lower"),
     Metric(name="eval/reward_std", meaning="standard deviation of the reward on held-out tasks"),
     Metric(name="eval/length_mean", meaning="mean length of an evaluated attempt", unit="tokens"),
@@ -97,6 +98,7 @@ WARM_START = declared(
     name="warm-start",
     summary="a language model imitates correct answers before it learns by GRPO",
     implementation="groupwise.agents.warm_start",
+    grouped=False,
     metrics=(*EVALUATION, *SAMPLED, TURNS, SUPERVISED),
     nameable=BOTH,
 )

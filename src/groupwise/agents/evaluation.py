@@ -187,7 +187,8 @@ def _checked(graded: Graded, attempts: int) -> dict[str, float]:
         metrics["eval/accuracy"] = sum(map(bool, right)) / len(right)
     scores = graded.rewards if graded.checked is None else graded.checks
     if graded.checked is not None and scores:
-        metrics["eval/check_mean"] = float(np.mean([score.total for score in scores]))
+        totals = np.array([score.total for score in scores])
+        metrics |= {"eval/check_mean": float(totals.mean()), "eval/check_std": float(totals.std())}
     if graded.checked is not None and len(scores) < attempts:
         metrics["eval/check_failed_share"] = 1 - len(scores) / attempts
     if scores and all("format" in score.parts for score in scores):

@@ -11,5 +11,5 @@
     service                serve, keys
 
 Open training.py first. Commands of a product are in its own `commands.py`; options that commands share are in
-reporting/command_options.py.
+reporting/command_options.py. What is heavy is imported inside the functions, so that `--help` stays quick.
 """

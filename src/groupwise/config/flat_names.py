@@ -24,6 +24,7 @@ class SettingNames(TypedDict, total=False):
     eval_by: Literal["greedy", "drawn"]
     threads: int | None
     group_log_steps: int
+    group_log_limit: int
     # task
     product: str
     environment: str
@@ -50,6 +51,14 @@ class SettingNames(TypedDict, total=False):
     max_conversation_turns: int
     conversations_in_flight: int
     turn_timeout: float | None
+    backend: Literal["local", "processes", "ray"]
+    num_workers: int
+    max_workers: int | None
+    attempts_per_worker: int
+    when_worker_lost: Literal["shrink", "wait", "stop"]
+    worker_timeout: float
+    ray_address: str | None
+    ray_cpus: float
     sampler: Literal["own", "vllm"]
     # policy
     model_name: str | None
@@ -112,6 +121,10 @@ class SettingNames(TypedDict, total=False):
     kl_stop: float | None
     bf16: bool
     fp16: bool
+    # ranks
+    sharding: Literal["ddp", "fsdp"]
+    join_timeout: float
+    ranks_timeout: float
     # grouping
     group_strategy: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"]
     scale_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None

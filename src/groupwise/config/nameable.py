@@ -174,8 +174,10 @@ COMMON: tuple[Row, ...] = (
     Row("vllm.servers", "the addresses of vLLM servers"),
     Row("vllm.folder", "a folder that the run writes weights to"),
     Row("reward.options.heuristic", "a reward object, which settings cannot make"),
+    Row("rollout.ray_address", "the address of a Ray cluster"),
     *plain(
-        "run.run_name", "run.eval_by", "rollout.sampler", "vllm.weights", "vllm.on_lost",
+        "rollout.backend", "rollout.when_worker_lost", "run.run_name", "run.eval_by", "rollout.sampler", "vllm.weights",
+        "vllm.on_lost",
         "policy.device", "language.quantization", "language.dtype",
         # A template runs in a sandbox and loads nothing, whatever it is told.
         "language.chat_template_kwargs", "language.tool_format",

@@ -27,6 +27,16 @@ def one_precision(bf16: bool, fp16: bool) -> Finding | None:
     )
 
 
+def shards_need_no_scaler(sharding: str, fp16: bool) -> Finding | None:
+    """`sharding = "fsdp"` excludes `fp16`."""
+    # Each rank sees its own shards of the gradients, so one could skip a step that the others take.
+    if sharding != "fsdp" or not fp16:
+        return None
+    return Finding(
+        "optim.fp16", "optim.fp16 = true does not work with ranks.sharding = 'fsdp'", "set optim.bf16 = true instead"
+    )
+
+
 def kl_needs_a_reference(beta: float, use_reference_model: bool) -> Finding | None:
     """`beta` above 0 needs `use_reference_model`."""
     # The KL term compares with the reference policy, which is kept only on request: it is a second copy of the weights.
@@ -250,6 +260,19 @@ def template_options_are_free(chat_template_kwargs: Mapping[str, Any]) -> Findin
     )
 
 
+def workers_have_limits(num_workers: int, max_workers: int | None, backend: str) -> Finding | None:
+    """`max_workers` is at least `num_workers`, and needs a `backend` with workers."""
+    if max_workers is None or (max_workers >= num_workers and backend != "local"):
+        return None
+    if backend == "local":
+        message = "there are no workers with rollout.backend = 'local'"
+        remedy = "leave it out, or set rollout.backend = 'processes'"
+    else:
+        message = f"it is below rollout.num_workers = {num_workers}, the fewest"
+        remedy = f"set it to at least {num_workers}, or leave it out for a fixed number"
+    return Finding("rollout.max_workers", f"rollout.max_workers = {max_workers} cannot be: {message}", remedy)
+
+
 def a_sampler_needs_servers(sampler: str, vllm_servers: tuple[str, ...]) -> Finding | None:
     """`sampler = "vllm"` needs `vllm_servers`."""
     if sampler == "own" or vllm_servers:
@@ -275,6 +298,7 @@ def a_sampler_samples_text(sampler: str, product: str) -> Finding | None:
 Rule = Callable[..., Finding | None]
 RULES: tuple[Rule, ...] = (
     one_precision,
+    shards_need_no_scaler,
     kl_needs_a_reference,
     kl_target_needs_a_start,
     dr_grpo_needs_a_length,
@@ -290,6 +314,7 @@ RULES: tuple[Rule, ...] = (
     stopping_needs_evaluations,
     weights_sum_to_one,
     template_options_are_free,
+    workers_have_limits,
     a_sampler_needs_servers,
     a_sampler_samples_text,
 )

@@ -18,6 +18,7 @@ from groupwise.config.sections import (
     MemorySettings,
     OptimSettings,
     PolicySettings,
+    RanksSettings,
     RewardSettings,
     RolloutSettings,
     RunSettings,
@@ -57,6 +58,7 @@ class TrainingConfig(BaseModel):
     advantage: AdvantageSettings
     loss: LossSettings
     optim: OptimSettings
+    ranks: RanksSettings
     grouping: GroupingSettings
     if TYPE_CHECKING:  # sections that some products share; at run time they are extra fields
         sampling: SamplingSettings

@@ -57,6 +57,7 @@ CODE = Product(
     name="code",
     summary="a language model learns to write programs by search, imitation and GRPO",
     implementation="groupwise.programs.learning.product",
+    grouped=False,
     sections=(SamplingSettings, LanguageSettings, VllmSettings),
     defaults={
         "environment": "programs",

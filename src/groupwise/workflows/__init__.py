@@ -21,7 +21,7 @@ In the order in which data flows:
     evaluation/        how a design performs: formulas, simulation, schedules
     scoring/           performance, structure, maintainability and resources as one number
     pictures/          layouts, SVG, PNG, figures and animations
-    differences.py     what changed between two workflows
+    differences.py     what changed between two workflows; time_words.py says times as people do
     inspection.py      opens a workflow from any file and runs every check: open this file first
 
 Importing this loads nothing heavy: numba and lxml are imported when a design is evaluated or XML is written.

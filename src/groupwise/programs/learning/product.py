@@ -39,7 +39,9 @@ from groupwise.programs.search.mcts import search
 from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
 from groupwise.programs.search.search_settings import Judged
 from groupwise.programs.search.tree import SearchTree
+from groupwise.rollout.backends import insist_local
 from groupwise.training.batch_source import GroupSource
+from groupwise.training.ranks.communication import Ranks
 from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import StepGroups
@@ -74,6 +76,10 @@ class CodeSource(GroupSource):
             collate=rows_of_tokens,
             reference=policy.reference_logp if cfg.policy.use_reference_model else None,
         )
+
+    def join(self, ranks: Ranks) -> bool:
+        # What searches have found is kept and drawn from in one process.
+        return False
 
     def next(self) -> Batch:
         self.step += 1
@@ -187,6 +193,7 @@ SLOTS = 256
 
 def check(cfg: TrainingConfig) -> None:
     """Refuse settings that no run can be made of."""
+    insist_local(cfg.rollout, "programs are written by the model and run in its sandbox")
     check_sampler(cfg)
     options = code_options(cfg)
     if cfg.language.chat_template_kwargs:
