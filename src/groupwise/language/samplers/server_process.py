@@ -151,10 +151,10 @@ def stop_server(record: ServerRecord, folder: Path = FOLDER) -> None:
             os.killpg(record.pid, sign)
         until = time.monotonic() + ENDING
         while record.runs and time.monotonic() < until:
-            # Our own child stays in the table of processes until its status is read.
-            with suppress(ChildProcessError):
-                os.waitpid(record.pid, os.WNOHANG)
             time.sleep(LOOK / 5)
+    # A child of this process stays in the table of processes until its status is read.
+    with suppress(ChildProcessError):
+        os.waitpid(record.pid, os.WNOHANG)
     _record_of(folder, int(record.url.rpartition(":")[2])).unlink(missing_ok=True)
 
 
