@@ -111,12 +111,18 @@ REQUIRED = ("check", "build")
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number that the runs of a product report. In `name`, `*` stands for any part: `eval/*/reward_mean`."""
+    """A number that the runs of a product report. In `name`, `*` stands for any part: `eval/*/reward_mean`.
+
+    Metrics with the same `panel` share a chart, where `label` names the line; `worry` says when to look closer.
+    """
 
     name: str
     meaning: str
     unit: str = ""
     better: Literal["higher", "lower", ""] = ""
+    panel: str = ""
+    label: str = ""
+    worry: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ ROWS = [line.strip("|").split(" | ") for line in (ROOT / "docs" / "metrics.md").
 LISTED = [name for row in ROWS for name in re.findall(r"`([^`]+)`", row[0])]
 FAMILIES = (
     "groups", "attempt", "reward", "advantage", "group", "replay", "loss", "policy", "sampler", "optim", "value",
-    "eval", "curriculum", "programs", "search", "judge", "answers",
+    "eval", "curriculum", "programs", "search", "judge", "answers", "rollout",
 )  # fmt: skip
 # A metric is written as a key of a mapping or as an index, and may have a name in braces.
 WRITTEN = re.compile(rf"""f?"((?:{"|".join(FAMILIES)})/[\w/@{{}}~.]+)"(?=\]? ?[:=](?!=)|\]\s*=)""")

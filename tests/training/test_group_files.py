@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -23,8 +24,10 @@ from groupwise.training.group_files import (
     numbered,
     read_groups,
     rewards_of,
+    thin_groups,
     write_groups,
 )
+from groupwise.training.run import Run
 from groupwise.training.session import execute
 from groupwise.training.step_groups import LONGEST_TEXT, words
 from groupwise.types import GroupRecord
@@ -94,7 +97,7 @@ def test_endless_words_keep_their_beginning_and_their_end_and_say_how_long_they_
 
 FULL = GroupRecord(
     "g/1", "t/2", "g/1/m0", -1.5, {"a": 1.0, "b": -2.5}, ("x", "y"), 0.25, 3, "truncated", "", 7, "said", "asked",
-    ("to", "ken"), (False, True), (0.0, 0.5), (-0.25, -1.5), "thought",
+    ("to", "ken"), (False, True), (0.0, 0.5), (-0.25, -1.5), "thought", lambda: "shown",
 )  # fmt: skip
 
 
@@ -103,7 +106,7 @@ def test_every_column_comes_back_as_it_was_written(tmp_path: Path) -> None:
     lost = replace(RECORD, total=None, failure="reward/raised: no", parts={})
     write_groups(path, 12, [FULL, lost])
     first, second = read_groups(path)
-    expected = {**asdict(FULL), "step": 12}
+    expected = {**asdict(FULL), "exhibit": "shown", "step": 12}
     for name, value in expected.items():
         found = dict(first[name]) if name == "parts" else first[name]
         assert found == (list(value) if isinstance(value, tuple) else value), name
@@ -178,3 +181,20 @@ def test_of_many_files_the_newest_twenty_are_looked_at(tmp_path: Path) -> None:
     for step in range(1, 24):
         (tmp_path / f"{step:06d}.parquet").write_bytes(b"x")
     assert [int(p.stem) for p in damaged_groups(tmp_path)] == list(range(4, 24))
+
+
+def test_a_long_run_keeps_its_history_ever_more_coarsely(tmp_path: Path) -> None:
+    cfg = TrainingConfig.from_dict({"output_dir": str(tmp_path), "run_name": "long"})
+    run = Run(create_run(cfg))
+    for step in range(1, 201):
+        run.write_groups(step, [], limit=40)
+    kept = [int(path.stem) for path in numbered(run.path / "groups")]
+    assert len(kept) <= 40
+    assert kept[0] == 1
+    assert kept[-5:] == [196, 197, 198, 199, 200], "the newest are all there"
+    assert max(later - one for one, later in itertools.pairwise(kept)) <= 16
+    run.close()
+
+
+def test_nothing_is_deleted_without_a_limit(tmp_path: Path) -> None:
+    assert thin_groups(tmp_path) == set()

@@ -26,6 +26,7 @@ from groupwise.config.sections import (
     ScoringSettings,
     TaskSettings,
     TrainingSettings,
+    VllmSettings,
 )
 from groupwise.config.setting_names import (
     PROFILE,
@@ -62,6 +63,7 @@ class TrainingConfig(BaseModel):
     if TYPE_CHECKING:  # sections that some products share; at run time they are extra fields
         sampling: SamplingSettings
         language: LanguageSettings
+        vllm: VllmSettings
         reward: RewardSettings
         memory: MemorySettings
         scoring: ScoringSettings

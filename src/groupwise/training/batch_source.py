@@ -2,6 +2,7 @@
 
 On many ranks each makes and scores whole groups, its share of those a step draws. Then all have all of them, and go on
 as one process would.
+Attempts may be made by workers elsewhere (`groupwise.rollout.backends`); everything after them happens here.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rewards.answer_drift import answer_metrics
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.rewards.statistics import PartStatistics
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.estimators import (
     AdvantageEstimate,
     Attempts,
@@ -36,6 +39,7 @@ from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least
 from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.replay import ReplayBuffer, Replayed
 from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
+from groupwise.training.worker_rewards import RemoteReward
 from groupwise.types import Batch, Failed, Group, Hint, Policy, Reward, Score, ScoredGroup, Task, Tensors
 
 # Steps in a row in which every attempt may fail.
@@ -106,6 +110,9 @@ Collate = Callable[[Attempts], BatchRows]
 class GroupSource:
     """Collects attempts, scores them and compares them within their groups, in step with the learner."""
 
+    # Who generates, for a language model; one that drives servers has metrics and hints of its own.
+    engine: TokenEngine | None = None
+
     def __init__(
         self,
         cfg: TrainingConfig,
@@ -116,15 +123,19 @@ class GroupSource:
         collate: Collate,
         values: Values | None = None,
         reference: Callable[[Tensors], Tensor] | None = None,
+        workers: RolloutWorkers | None = None,
     ) -> None:
         self.cfg = cfg
+        self.workers = workers
         self.tasks = tasks
         self.rollout = rollout
         self.reward = reward
         self.collate = collate
         self.critic = None if values is None else ScaledCritic(values, ValueScales())
         self.reference = reference
-        self.scorer = RewardScorer(timeout=cfg.rollout.reward_timeout)
+        # A worker keeps the time itself: waiting for one does not count.
+        remote = isinstance(reward, RemoteReward)
+        self.scorer = RewardScorer(timeout=None if remote else cfg.rollout.reward_timeout)
         self.replay = ReplayBuffer(cfg.rollout, cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "asking the reference")
         self.groups = GroupAssignment(cfg)
@@ -147,12 +158,14 @@ class GroupSource:
 
     def next(self) -> Batch:
         clock = _Clock()
+        adjusted = "" if self.workers is None else self.workers.adjust()
         drawn = StepGroups()
         while count := drawn.missing(self.cfg.rollout):
             drawn = drawn.add(self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
         batch = self.compare(drawn)
         clock.lap("advantage")
-        return replace(batch, timing=clock.laps)
+        hints = (Hint("workers_scaled", adjusted, ""),) if adjusted else ()
+        return replace(batch, timing=clock.laps, hints=(*batch.hints, *hints))
 
     def compare(self, drawn: StepGroups) -> Batch:
         """The batch of groups that were drawn and scored."""
@@ -190,8 +203,8 @@ class GroupSource:
         return self._with_reference(self._batch(attempts, AdvantageEstimate(given), None))
 
     def take_hints(self) -> Sequence[Hint]:
-        """Where user code raised since the last call, in an evaluation too."""
-        return self.scorer.take_hints()
+        """Where user code raised since the last call, in an evaluation too, and servers that were lost."""
+        return (*self.scorer.take_hints(), *_offered(self.engine, "take_hints", ()))
 
     def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
         tasks, ranks = self.tasks.take(count), self.ranks
@@ -227,13 +240,17 @@ class GroupSource:
         resampling = drawn.metrics() if rollout.dynamic_sampling else {}
         replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
         answers = answer_metrics(drawn.all)
-        return {**resampling, **replay, **self.parts.metrics(), **answers, **_offered(self.reward, "metrics", {})}
+        workers = {} if self.workers is None else self.workers.metrics()
+        offered = {**_offered(self.reward, "metrics", {}), **_offered(self.engine, "metrics", {})}
+        return {**resampling, **replay, **self.parts.metrics(), **answers, **workers, **offered}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy, so there is nothing to send."""
 
     def close(self) -> None:
         self.scorer.close()
+        if self.workers is not None:
+            self.workers.close()
 
     def _insist_on_scores(self, scored: Sequence[ScoredGroup]) -> None:
         failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
@@ -319,6 +336,7 @@ class GroupSource:
             "value_scales": None if self.critic is None else self.critic.scales.state_dict(),
             "micro_batches": self.micro_batches.state_dict(),
             "silent_steps": self.silent_steps,
+            "workers": None if self.workers is None else self.workers.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -337,6 +355,8 @@ class GroupSource:
             self.critic.scales.load_state_dict(state["value_scales"])
         if "micro_batches" in state:
             self.micro_batches.load_state_dict(state["micro_batches"])
+        if self.workers is not None and state.get("workers") is not None:
+            self.workers.load_state_dict(state["workers"])
         self.silent_steps = state["silent_steps"]
 
 
@@ -345,9 +365,9 @@ def _keeps_state(reward: Reward) -> bool:
     return any(hasattr(reward, name) for name in ("state_dict", "metrics", "hints"))
 
 
-def _offered(reward: Reward, method: str, otherwise: Any) -> Any:
-    """The result of a method that a reward may have, or `otherwise`."""
-    offered = getattr(reward, method, None)
+def _offered(whose: Any, method: str, otherwise: Any) -> Any:
+    """The result of a method that a reward or an engine may have, or `otherwise`."""
+    offered = getattr(whose, method, None)
     return offered() if callable(offered) else otherwise
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunError, RunLocked, RunNotFound
 from groupwise.files import FileLock, disk, is_locked, lock_file, lock_note, read_small, sync_folder, write_atomic
+from groupwise.metrics import true_metrics
 from groupwise.training.events import is_numbers, read_events, sound_events
 from groupwise.types import Event
 
@@ -47,8 +48,9 @@ def create_run(cfg: TrainingConfig) -> Path:
         raise RunError("run_name 'latest' is reserved for the newest run", hint="Choose another run.run_name.")
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
-    # "CartPole-v1" → "cartpole", "tasks.jsonl" → "tasks".
-    short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(cfg.task.environment).name))
+    # "CartPole-v1" → "cartpole", "tasks.jsonl" → "tasks", "my_env.py:Corridor-v0" → "corridor".
+    loaded = re.sub(r"^.*\.py:", "", cfg.task.environment)
+    short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(loaded).name))
     for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):
         if not os.path.lexists(path) and _appears(path, cfg):
             return path
@@ -208,7 +210,7 @@ def latest_metrics(events: Iterable[Event]) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for event in events:
         if event.type in ("step", "eval"):
-            metrics.update(event.data.get("metrics", {}))
+            metrics.update(true_metrics(event.data.get("metrics", {})))
     return metrics
 
 

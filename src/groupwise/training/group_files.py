@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +36,19 @@ SCHEMA = pa.schema(
         ("token_advantages", pa.list_(pa.float32())),
         ("token_logps", pa.list_(pa.float32())),
         ("reasoning", pa.string()),
+        ("exhibit", pa.string()),
     ]
 )
 # Columns that files of older versions may lack, and their values then.
 LATER_COLUMNS: dict[str, Any] = {
     "text": "", "prompt": "", "tokens": [], "acted": [], "token_advantages": [], "token_logps": [],
-    "reasoning": "",
+    "reasoning": "", "exhibit": "",
 }  # fmt: skip
 
 
 def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
     columns = {name: [getattr(record, name) for record in records] for name in SCHEMA.names[1:]}
+    columns["exhibit"] = ["" if make is None else make() for make in columns["exhibit"]]
     columns["parts"] = [list(parts.items()) for parts in columns["parts"]]
     buffer = io.BytesIO()
     pq.write_table(pa.table({"step": [step] * len(records), **columns}, SCHEMA), buffer)
@@ -82,6 +85,22 @@ def rewards_of(path: Path) -> dict[str, float]:
         return {}
     summary = {"mean": totals.mean(), "std": totals.std(), "min": totals.min(), "max": totals.max()}
     return {f"reward/{name}": float(value) for name, value in summary.items()}
+
+
+def thin_groups(folder: Path) -> set[Path]:
+    """Delete every second file where the older ones are densest: a long run keeps its history, but more coarsely."""
+    paths = numbered(folder)
+    older, gone = paths[: 3 * len(paths) // 4], set[Path]()
+    gaps = [int(path.stem) - int(before.stem) for before, path in pairwise(older)]
+    last = older[0] if older else None
+    # Where files are densest, so that what is left stays evenly spaced.
+    for path in older[1:]:
+        if last is not None and int(path.stem) - int(last.stem) <= min(gaps):
+            path.unlink(missing_ok=True)
+            gone.add(path)
+        else:
+            last = path
+    return gone
 
 
 def groups_after(folder: Path, step: int) -> list[Path]:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
-from groupwise.errors import CheckpointError, ContractError
+from groupwise.errors import CheckpointError, ContractError, GroupwiseError
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.checkpoint import SHARDS, Checkpoint, capture_randomness, restore_randomness
 from groupwise.training.events import DAMAGE
 from groupwise.training.folder import write_config
 from groupwise.training.hints import HintEngine
 from groupwise.training.learner import Learner
-from groupwise.training.machine import describe_machine
+from groupwise.training.machine import describe_machine, resident_memory
 from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.run import FollowedRun, Run
 from groupwise.training.stop_conditions import EarlyStopping, StopFlag
@@ -27,9 +28,9 @@ from groupwise.types import Batch, Event, Hint, Policy, Sample, Source
 
 SCORE = "eval/reward_mean"
 NO_WORKERS = {
-    "refused": "this run trains in one process and has no workers to scale",
-    "remedy": "For more attempts at a time, start a run with more rollout.tasks_per_step; for several runs at once, "
-    "groupwise serve --workers 4.",
+    "refused": "this run makes its attempts in its own process and has no workers to scale",
+    "remedy": "Start a run with rollout.backend = 'processes' or 'ray'; for several runs at once, groupwise serve "
+    "--workers 4.",
 }
 Evaluate = Callable[[Policy], Mapping[str, float]]
 Samples = Callable[[], Sequence[Sample]]
@@ -60,24 +61,25 @@ def train(
         yield from say(run, here.step, pending_hints(source))
 
     while here.reason is None and here.step < total and not here.has_seen_enough:
-        clock = time.perf_counter()
+        clock, busy = time.perf_counter(), time.process_time()
         batch = source.next()
         sampled = time.perf_counter()
         stats = learner.update(batch)
         source.publish(policy)
         here.advance(batch)
         timing = {"update": time.perf_counter() - sampled, "total": time.perf_counter() - clock}
+        timing |= {"processor": time.process_time() - busy, "memory": resident_memory() / 2**30}
         data = _step_data(batch, stats, here, timing)
         yield run.emit("step", here.step, data)
         if _due(here.step, cfg.run.group_log_steps):
-            run.write_groups(here.step, batch.records)
+            run.write_groups(here.step, batch.records, cfg.run.group_log_limit)
         yield from say(run, here.step, (*batch.hints, *learner.take_hints(), *here.hints.step(data["metrics"])))
 
         last = here.step == total or here.has_seen_enough
         if evaluate and (_due(here.step, cfg.run.eval_steps) or last):
             yield from _evaluation(run, here, policy, evaluate, samples, ranks)
             yield from say(run, here.step, pending_hints(source))
-        wanted = yield from _obey(run, here, stop, ranks)
+        wanted = yield from _obey(run, here, source, stop, ranks)
         if wanted or last or here.reason or _due(here.step, cfg.run.save_steps):
             path = _save(run, here, policy, source, learner, ranks)
             yield run.emit("checkpoint", here.step, {"step": here.step, "path": f"checkpoints/{path.name}"})
@@ -238,12 +240,14 @@ def _evaluation(
     here.reason = reason if here.step else None
 
 
-def _obey(run: Run | FollowedRun, here: Position, stop: StopFlag | None, ranks: Ranks) -> Generator[Event, None, bool]:
+def _obey(
+    run: Run | FollowedRun, here: Position, source: Source, stop: StopFlag | None, ranks: Ranks
+) -> Generator[Event, None, bool]:
     """Carry out what came in by control file or Ctrl-C; true when a checkpoint is wanted now."""
     wanted = False
     for command in ranks.on_first(lambda: list(run.commands()) if isinstance(run, Run) else []):
         known = command.op in ("stop", "checkpoint")
-        note = {} if known else NO_WORKERS
+        note = {} if known else _scaled(source, command.args)
         yield run.emit("control", here.step, {"id": command.id, "op": command.op, "args": command.args, **note})
         wanted = wanted or known
         if command.op == "stop":
@@ -253,10 +257,22 @@ def _obey(run: Run | FollowedRun, here: Position, stop: StopFlag | None, ranks: 
     return wanted
 
 
+def _scaled(source: Source, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Carry out an order to scale, or say why it cannot be."""
+    workers: RolloutWorkers | None = getattr(source, "workers", None)
+    if workers is None:
+        return NO_WORKERS
+    try:
+        return workers.scale(args)
+    except (GroupwiseError, TypeError, ValueError, OverflowError) as error:
+        return {"refused": str(error).splitlines()[0], "remedy": getattr(error, "hint", "")}
+
+
 def _step_data(batch: Batch, stats: Mapping[str, float], here: Position, timing: Mapping[str, float]) -> dict[str, Any]:
     speed = {"samples_per_second": batch.samples / max(timing["total"], 1e-9)}
     return {
-        "metrics": {**batch.metrics, **stats},
+        # The batch has the last word: a batch of demonstrations leaves the surrogate loss out.
+        "metrics": {**stats, **batch.metrics},
         "timing": {**batch.timing, **timing, **speed},
         "totals": {"samples": here.samples, "attempts": here.attempts},
     }

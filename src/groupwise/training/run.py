@@ -28,7 +28,7 @@ from groupwise.training.checkpoint import (
 from groupwise.training.control_file import ControlCommand, pending_commands, send_command
 from groupwise.training.events import EventLog, plain, read_events
 from groupwise.training.folder import latest_metrics, lock_run, sound_config
-from groupwise.training.group_files import damaged_groups, groups_after, numbered, rewards_of, write_groups
+from groupwise.training.group_files import damaged_groups, groups_after, numbered, rewards_of, thin_groups, write_groups
 from groupwise.training.machine import describe_machine
 from groupwise.types import Event, GroupRecord
 
@@ -71,6 +71,7 @@ class Run:
                 self._rebuild_log(self.checkpoint.step)
             self._handled = {str(e.data.get("id")) for e in kept if e.type == "control"}
             self._metrics = latest_metrics(kept)
+            self._groups = len(numbered(path / "groups"))
             write_atomic(path / "env.json", _json(describe_machine()))
         except BaseException:
             self._lock.release()
@@ -138,10 +139,15 @@ class Run:
         prune_checkpoints(folder, limit)
         return path
 
-    def write_groups(self, step: int, records: Sequence[GroupRecord]) -> None:
+    def write_groups(self, step: int, records: Sequence[GroupRecord], limit: int = 0) -> None:
         path = self.path / "groups" / f"{step:06d}.parquet"
         write_groups(path, step, records)
         self._unsynced.append(path)
+        self._groups += 1
+        if limit and self._groups > limit:
+            gone = thin_groups(path.parent)
+            self._groups -= len(gone)
+            self._unsynced = [known for known in self._unsynced if known not in gone]
 
     def set_status(self, state: str, step: int, total: int, **more: Any) -> None:
         status = {
