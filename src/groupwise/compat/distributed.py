@@ -57,13 +57,14 @@ class DistributedConfig:
 
     def applied(self, cfg: TrainingConfig) -> TrainingConfig:
         """The settings of a run with these added."""
-        steps = self.gradient_accumulation_steps
-        return cfg.replace(
-            sharding=self.sharding,
-            **({"bf16": True} if self.mixed_precision else {}),
-            **({"gradient_checkpointing": True} if self.activation_checkpointing else {}),
-            **({} if steps is None else {"gradient_accumulation_steps": steps}),
-        )
+        changed: dict[str, Any] = {"sharding": self.sharding}
+        if self.mixed_precision:
+            changed["bf16"] = True
+        if self.activation_checkpointing:
+            changed["gradient_checkpointing"] = True
+        if self.gradient_accumulation_steps is not None:
+            changed["gradient_accumulation_steps"] = self.gradient_accumulation_steps
+        return cfg.replace(**changed)
 
 
 class DistributedGRPOTrainer(GRPOTrainer):

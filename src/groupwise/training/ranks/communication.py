@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import TCPStore, rendezvous
+from torch.distributed.rendezvous import TCPStore, rendezvous  # type: ignore[attr-defined]
 
 from groupwise import __version__
 from groupwise.config import TrainingConfig
