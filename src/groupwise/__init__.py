@@ -1,6 +1,6 @@
 """Groupwise: Group Relative Policy Optimization for agents, workflows, programs and control.
 
-    types errors thoughts extras files sqlite           vocabulary and plumbing
+    types errors thoughts extras files sqlite stems     vocabulary and plumbing
     products metrics                                    the table of products; what every logged number means
     readers xml_reader foreign_programs machine_memory  foreign files and programs, and what fits in memory
     workers worker_process event_loop user_code         processes, threads, and the user's own code
@@ -40,6 +40,8 @@ _HOMES = {
     "MultiTurnAgent": "groupwise.agents.conversation.multiturn_agent",
     "ConversationEnvironment": "groupwise.agents.environments.conversation",
     "ControlModel": "groupwise.control.model",
+    "GRPOConfig": "groupwise.compat.trl_config",
+    "GRPOTrainer": "groupwise.compat.trainer",
     "evaluate_policy": "groupwise.control.model",
     "MemorySystem": "groupwise.memory.system",
     "product_of": "groupwise.products",
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
     from groupwise.agents.environments.conversation import ConversationEnvironment
     from groupwise.agents.settings import AgentConfig
+    from groupwise.compat.trainer import GRPOTrainer
+    from groupwise.compat.trl_config import GRPOConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.model import ControlModel, evaluate_policy
     from groupwise.core import group_advantages, policy_loss

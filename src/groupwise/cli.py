@@ -34,6 +34,7 @@ COMMANDS = {
     "doctor": Command(
         "groupwise.commands.doctor:doctor", "Check this machine, and a settings file before you train.", "[CONFIG]"
     ),
+    "plan": Command("groupwise.commands.plan:estimate", "Estimate memory, time and speed of a run on GPUs.", "MODEL"),
     "runs": Command("groupwise.commands.runs:runs", "List the runs."),
     "show": Command("groupwise.commands.runs:show", "Show a run: its curve, its metrics and its hints.", "[RUN]"),
     "plot": Command("groupwise.commands.runs:plot", "Plot a metric of one or several runs.", "[RUN...]"),
@@ -46,7 +47,10 @@ COMMANDS = {
         "groupwise.commands.workflow_analysis:simulate", "Simulate a workflow and report its performance."
     ),
     "score": Command("groupwise.commands.workflow_analysis:score_file", "Score a workflow, and explain the score."),
-    "convert": Command("groupwise.commands.workflow_files:convert", "Convert a workflow to another format."),
+    "convert": Command(
+        "groupwise.commands.workflow_files:convert",
+        "Convert a workflow to YAWL, BPMN, PNML, Actions, Argo, Airflow, WfCommons, Mermaid, SVG, PNG or JSON.",
+    ),
     "diff": Command("groupwise.commands.workflow_files:diff", "Show the differences between two workflows."),
     "serve": Command("groupwise.commands.service:serve", "Run the HTTP service with its live page."),
     **PRODUCT_COMMANDS,
@@ -64,6 +68,16 @@ GROUPS = {
         "Try rewards before a run depends on them.",
         {"check": Command("groupwise.commands.reward:check", "Find out what a reward can be fooled with.", "REWARD")},
     ),
+    "sampler": (
+        "Run vLLM servers that sample for a language model.",
+        {
+            "start": Command(
+                "groupwise.commands.sampler:start", "Start a server with a model.", "MODEL [-- VLLM-ARGS]"
+            ),
+            "status": Command("groupwise.commands.sampler:status", "List the servers that were started here."),
+            "stop": Command("groupwise.commands.sampler:stop", "Stop servers that were started here.", "[URL...]"),
+        },
+    ),
     "keys": (
         "Manage the service's API keys.",
         {
@@ -73,6 +87,9 @@ GROUPS = {
         },
     ),
 }
+
+# Commands that go on where they were when they are given again.
+REPEATED = ("compare", "search")
 
 
 class Interrupted(GroupwiseError):
@@ -91,6 +108,7 @@ def build_app() -> App:
         for name, command in commands.items():
             command.register(within, name, f"groupwise {group}")
         app.command(within)
+    app.register_install_completion_command(help="Install completion for your shell: bash, zsh or fish.")
     return app
 
 
@@ -111,7 +129,7 @@ def run(words: Sequence[str]) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        complain(Interrupted("interrupted", hint="Continue a training run with `groupwise resume`."), words)
+        complain(Interrupted("interrupted", hint=_how_to_continue(words)), words)
         return 130
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -162,6 +180,12 @@ def _warnings_on_stderr() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+def _how_to_continue(words: Sequence[str]) -> str:
+    if words and words[0] in REPEATED:
+        return "Repeat the same command to continue; what was finished is kept."
+    return "Continue a training run with `groupwise resume`."
 
 
 def _where_to_look(words: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ PACKAGES: Mapping[str, str] = {
     "sqlalchemy": "service",
     "prometheus_client": "service",
     "psycopg": "postgres",
+    "ray": "ray",
 }
 """Importable package → extra."""
 

@@ -106,6 +106,14 @@ COMMON: tuple[Metric, ...] = (
         Metric(name="sampler/corrected_gap", meaning="what importance weights leave of it", label="Corrected"),
     ),
     *_panel(
+        "Workers",
+        Metric(name="rollout/workers", meaning="workers that make attempts", unit="workers", label="Workers"),
+        Metric(
+            name="rollout/queue_mean", meaning="attempts that waited for a worker, on average", unit="attempts",
+            label="Waiting", worry="more workers help while attempts wait",
+        ),
+    ),
+    *_panel(
         "Length",
         Metric(name="attempt/length_mean", meaning="mean length of an attempt", unit="actions", label="Mean"),
         Metric(name="attempt/length_max", meaning="length of the longest attempt", unit="actions", label="Longest"),
@@ -186,6 +194,11 @@ COMMON: tuple[Metric, ...] = (
     Metric(name="group/*/weight", meaning="weight of an action of one weight group"),
     Metric(name="group/*/share", meaning="share of one weight group in the loss", unit="share"),
     Metric(name="group/*/advantage_rms", meaning="root mean square of the advantages of one weight group"),
+    Metric(name="rollout/busy_share", meaning="share of the time that workers were busy", unit="share"),
+    Metric(name="rollout/redone", meaning="attempts made again after losing a worker", unit="attempts", better="lower"),
+    Metric(name="sampler/servers", meaning="vLLM servers in service", unit="servers"),
+    Metric(name="sampler/resent", meaning="requests sent again after a vLLM server was lost", unit="requests"),
+    Metric(name="sampler/publish_seconds", meaning="time until all vLLM servers had the present weights", unit="s"),
     Metric(name="replay/share", meaning="groups learned from again", unit="share"),
     Metric(name="replay/age_mean", meaning="mean age of replayed groups", unit="versions"),
     Metric(name="policy/ratio_max", meaning="largest probability ratio of the step"),

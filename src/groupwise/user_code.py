@@ -1,9 +1,12 @@
-"""Code that the user names in the settings: a module (also from the current folder) or a file. It is trusted.
+"""Code that the user names in the settings, as FILE.py:NAME or MODULE:NAME. It is trusted.
+
+A module may be in the current folder. Older settings say `python:` first, which changes nothing.
 
 When it raises, `traceback_of` says where in it.
 """
 
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,6 +16,8 @@ from types import ModuleType
 
 from groupwise.errors import GroupwiseError
 
+PREFIX = "python:"
+OBJECT = re.compile(r"(?P<place>.+\.py|\w+(?:\.\w+)*):(?P<attribute>\w+(?:\.\w+)*)")
 PACKAGE = Path(__file__).parent
 LONGEST_TRACEBACK = 4000  # characters
 
@@ -28,6 +33,17 @@ def traceback_of(error: BaseException) -> str:
     shown = traceback.StackSummary.from_list(frames[begin:]).format()
     text = "".join([*shown, *traceback.format_exception_only(error)]).rstrip()
     return text if len(text) <= LONGEST_TRACEBACK else f"…{text[-LONGEST_TRACEBACK:]}"
+
+
+def names_code(name: str) -> bool:
+    """Whether a text names an object of the user's own: FILE.py:NAME or MODULE:NAME."""
+    return name.startswith(PREFIX) or OBJECT.fullmatch(name) is not None
+
+
+def place_and_name(name: str) -> tuple[str, str]:
+    """The file or module, and the object in it; both empty if the name is incomplete."""
+    found = OBJECT.fullmatch(name.removeprefix(PREFIX))
+    return (found["place"], found["attribute"]) if found else ("", "")
 
 
 def load_module(place: str, refuse: Callable[[str], Exception]) -> ModuleType:

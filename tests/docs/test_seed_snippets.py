@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
@@ -299,6 +300,36 @@ def test_4_training_before_the_engine_and_before_many_gpus() -> None:
         trainer = run(code, **{**given, **quick})["trainer"]
         assert trainer.path is not None
         assert [event.type for event in read_events(trainer.path / "events.jsonl")][-1] == "end"
+
+
+def distributed_training() -> str:
+    """The second half of the block about many GPUs, as it was written."""
+    assert SEEDS is not None
+    text = next(SEEDS.glob("004-*.md")).read_text("utf8")
+    code = text.partition("# After (Distributed Multi-GPU)\n")[2].partition("```")[0]
+    return IMPORT.sub(lambda found: "\n".join(_ours(found[1])), code)
+
+
+@pytest.mark.long
+def test_4_training_on_four_ranks() -> None:
+    given = talk()
+    agent, cfg = given["agent"], given["config"].replace(tasks_per_step=4, num_episodes=2)
+    asyncio.run(agent.initialize())
+    before = {name: value.clone() for name, value in agent.language.model.state_dict().items()}
+    results = run(distributed_training(), **given, training_config=cfg)["results"]
+    assert (results.steps, results.reason, results.attempts) == (2, "finished", 1)
+    start = read_events(results.path / "events.jsonl")[0].data["config"]
+    assert start["optim"]["bf16"] is start["policy"]["gradient_checkpointing"] is True
+    assert start["optim"]["gradient_accumulation_steps"] == 2
+    saved = load_file(results.path / "checkpoints/000002/model.safetensors")
+    now = agent.language.model.state_dict()
+    assert all(torch.equal(now[name.removeprefix("model.")], value) for name, value in saved.items())
+    assert any(not torch.equal(now[name], value) for name, value in before.items())
+
+
+def test_4_large_models_ask_for_eight_ranks() -> None:
+    config = run(snippet(4, "# Use distributed training for large models"), model_size=2_000_000_000)["config"]
+    assert (config.world_size, config.mixed_precision, config.gradient_accumulation_steps) == (8, True, 4)
 
 
 def test_4_agents_answer_without_being_initialised() -> None:

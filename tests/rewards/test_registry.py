@@ -166,7 +166,7 @@ def test_code_of_ones_own_that_fails_on_an_attempt_is_named_with_its_error(mine,
         ("MINE:Score", {"total": 1.0}, ["which is not a reward"]),
         ("python:nowhere.py:x", {}, ["cannot be imported: FileNotFoundError"]),
         ("python:no_such_module:x", {}, ["cannot be imported: ModuleNotFoundError"]),
-        ("python:brief", {}, ["Write python:FILE.py:NAME"]),
+        ("python:brief", {}, ["Write FILE.py:NAME"]),
     ],
 )
 def test_what_is_wrong_is_said_with_the_remedy(mine, name, options, words):

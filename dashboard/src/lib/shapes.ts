@@ -1821,7 +1821,7 @@ export interface components {
             } | null;
             /**
              * Strategy
-             * @description Where to train: this machine.
+             * @description How: the groups of a step are scored by worker processes, see POST /api/scale.
              * @default computational
              * @constant
              */

@@ -1,5 +1,7 @@
 """`groupwise chat | export | sft | demo`: the commands for language models."""
 
+from __future__ import annotations
+
 import io
 import shutil
 import sys
@@ -9,33 +11,39 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.agents.conversation.chat import ChatSession, Event
-from groupwise.agents.conversation.chat_format import NotPlainText
-from groupwise.agents.conversation.streaming import ThoughtPiece
-from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
-from groupwise.agents.export import export_run
-from groupwise.agents.model_start import find_chat_model
-from groupwise.agents.settings import AgentConfig
-from groupwise.agents.strategies import find_strategy
-from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
-from groupwise.config import AdvantageSettings, LossSettings, TrainingConfig, load_config
 from groupwise.errors import ConfigError, ContractError
 from groupwise.products import product_of
-from groupwise.reporting import command_options as options
-from groupwise.reporting.command_options import RUNS, Common, RunName, RunsDir, answer
-from groupwise.reporting.history import History
-from groupwise.reporting.live_run import run_events, start_run
-from groupwise.reporting.report import write_report
+from groupwise.reporting.command_options import (
+    RUNS,
+    Common,
+    Overrides,
+    OwnRunsDir,
+    Quiet,
+    RunName,
+    RunsDir,
+    SettingsFile,
+    answer,
+)
 from groupwise.reporting.text import course, curve, printable
-from groupwise.training.folder import create_run, find_run
-from groupwise.types import Sample
+
+if TYPE_CHECKING:
+    from groupwise.config import TrainingConfig
+    from groupwise.reporting.history import History
+    from groupwise.types import Sample
+
+
+if TYPE_CHECKING:
+    from groupwise.agents.conversation.chat import ChatSession, Event
+    from groupwise.agents.environments.contract import BrokenCall, ToolCall
+    from groupwise.agents.tools.toolbox import ToolResult
+
 
 HELP = """/reset  start over
 /exit   quit (also Ctrl-D)
@@ -74,6 +82,12 @@ def chat(
     In a terminal this is an interactive conversation; otherwise each line of standard input is one message.
     With --tools, the model can call tools and read their results before it answers.
     """
+    from groupwise.agents.conversation.chat import ChatSession
+    from groupwise.agents.model_start import find_chat_model
+    from groupwise.agents.settings import AgentConfig
+    from groupwise.agents.strategies import find_strategy
+    from groupwise.agents.tools.toolbox import Toolbox, find_tools
+
     if greedy and temperature:
         raise ConfigError(f"--greedy and --temperature {temperature} contradict each other", hint="Use only one.")
     if conversation is not None and store is None:
@@ -105,6 +119,9 @@ def chat(
 
 def answer_lines(conversation: ChatSession, *, json: bool) -> None:
     """Answer every non-empty line of the input; a line that is refused gets an empty answer."""
+    from groupwise.agents.conversation.chat_format import NotPlainText
+    from groupwise.agents.tools.toolbox import ToolResult
+
     for line in messages(sys.stdin):
         if line == "/reset":
             conversation.reset()
@@ -194,6 +211,9 @@ def show_answer(conversation: ChatSession, message: str) -> None:
 
 def show_events(events: Iterator[Event]) -> None:
     """Print thoughts (dimmed) and text as they arrive, and one line for every call and every result."""
+    from groupwise.agents.conversation.streaming import ThoughtPiece
+    from groupwise.agents.environments.contract import Reply
+
     within, thinking = False, False
     for event in events:
         if isinstance(event, ThoughtPiece):
@@ -224,12 +244,16 @@ def show_line(mark: str, colour: str, text: str) -> None:
 
 def spoken(call: ToolCall | BrokenCall) -> str:
     """Format a call as Python would write it."""
+    from groupwise.agents.environments.contract import BrokenCall
+
     if isinstance(call, BrokenCall):
         return call.text
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
 
 
 def call_facts(result: ToolResult) -> dict[str, Any]:
+    from groupwise.agents.environments.contract import ToolCall
+
     call = result.call
     asked = {"name": call.name, "arguments": call.arguments} if isinstance(call, ToolCall) else {"text": call.text}
     return {**asked, "outcome": result.outcome, "content": result.content, "seconds": round(result.seconds, 4)}
@@ -246,6 +270,9 @@ def export(
     common: Common = Common(),
 ) -> None:
     """Export a run's language model to a folder that `AutoModelForCausalLM.from_pretrained` can load."""
+    from groupwise.agents.export import export_run
+    from groupwise.training.folder import find_run
+
     path = find_run(run, str(runs_dir))
     written = export_run(path, folder, adapter=adapter, step=step, force=force)
     if common.json:
@@ -257,13 +284,16 @@ def export(
 
 
 def sft(
-    config: options.SettingsFile, *, runs_dir: options.OwnRunsDir = None, set_: options.Overrides = (),
-    quiet: options.Quiet = False, common: Common = Common(),
+    config: SettingsFile, *, runs_dir: OwnRunsDir = None, set_: Overrides = (),
+    quiet: Quiet = False, common: Common = Common(),
 ) -> int:  # fmt: skip
     """Fine-tune a language model on correct answers, as a warm start before `train` with the same settings file.
 
     Each step trains on rollout.tasks_per_step demonstrations. The loss and advantage sections are ignored.
     """
+    from groupwise.config import load_config
+    from groupwise.reporting.live_run import start_run
+
     overrides = (*set_, *([f"run.output_dir={runs_dir}"] if runs_dir else []))
     cfg = supervised(load_config(config, overrides))
     path, status = start_run(cfg, json=common.json, quiet=quiet)
@@ -276,6 +306,8 @@ def sft(
 
 def supervised(cfg: TrainingConfig) -> TrainingConfig:
     """The settings of a warm start: one pass of maximum likelihood, whatever loss the later run uses."""
+    from groupwise.config import AdvantageSettings, LossSettings, TrainingConfig
+
     plain = {**cfg.sections, "loss": LossSettings(), "advantage": AdvantageSettings()}
     return TrainingConfig.from_dict(plain).replace(
         product="warm-start", use_reference_model=False, num_epochs=1, kl_stop=None
@@ -306,6 +338,9 @@ def demo(
     common: Common = Common(),
 ) -> int:
     """Teach a tiny language model to add: a warm start, then GRPO. Takes about two minutes on one core."""
+    from groupwise.reporting.history import History
+    from groupwise.reporting.report import write_report
+
     seed = int(time.time()) % 100_000 if seed is None else seed
     console = Console(quiet=common.json)
     console.print(f"{OPENING}\nSeed {seed}: repeat this demo with `groupwise demo --seed {seed}`.", highlight=False)
@@ -343,6 +378,11 @@ def _train_stage(
     settings: str, seed: int, runs_dir: Path, console: Console, *, title: str, model: Path | None = None
 ) -> tuple[Path, bool]:
     """Run a settings file to its end; return the run's folder and whether it was interrupted."""
+    from groupwise.config import load_config
+    from groupwise.reporting.history import History
+    from groupwise.reporting.live_run import run_events
+    from groupwise.training.folder import create_run
+
     start = [f"policy.model_name={model}"] if model else []
     cfg = load_config(SETTINGS / settings, [f"run.seed={seed}", f"run.output_dir={runs_dir}", *start])
     cfg = product_of(cfg).prepare(cfg)

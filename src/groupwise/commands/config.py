@@ -6,8 +6,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from groupwise.config import Finding, TrainingConfig, apply_overrides, check_config, load_config
-from groupwise.config.reference import config_schema
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
 from groupwise.reporting.command_options import Common, Overrides, SettingsFile, answer, say
@@ -22,6 +20,8 @@ def show(
     common: Common = Common(),
 ) -> None:
     """Show the settings of a file or a profile with all defaults filled in."""
+    from groupwise.config import TrainingConfig, apply_overrides, load_config
+
     if config is not None:
         cfg = load_config(config, set_)
     else:
@@ -34,11 +34,15 @@ def show(
 
 def schema(*, common: Common = Common()) -> None:
     """Print the JSON Schema of settings files, for completion and checks in an editor."""
+    from groupwise.config.reference import config_schema
+
     answer(config_schema())
 
 
 def check(config: SettingsFile, *, set_: Overrides = (), common: Common = Common()) -> int:
     """Check a settings file and list every mistake in it."""
+    from groupwise.config import Finding, check_config, load_config
+
     notes: tuple[str, ...] = ()
     findings = check_config(config, set_)
     if not findings:

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.config import load_config
 from groupwise.errors import GroupwiseError, StorageError
 from groupwise.extras import PACKAGES
 from groupwise.files import write_atomic
@@ -112,6 +111,8 @@ def sandbox_finding() -> DoctorFinding:
 
 def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[DoctorFinding]:
     """A few steps without learning: do the groups differ, and how fast are they sampled?"""
+    from groupwise.config import load_config
+
     try:
         cfg = load_config(config, overrides)
         parts = product_of(cfg).build(cfg)

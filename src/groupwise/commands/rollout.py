@@ -1,6 +1,8 @@
 """`groupwise rollout`: sample groups before training, to see whether there is anything to learn."""
 
-from typing import Annotated, Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -8,15 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.config import load_config
 from groupwise.products import product_of
 from groupwise.reporting.command_options import Common, Overrides, SettingsFile, answer
-from groupwise.reporting.console import print_hints
-from groupwise.training.checkpoint import seed_everything
-from groupwise.training.dry_run import DryRun, dry_run
-from groupwise.training.loop import pending_hints
-from groupwise.training.session import use_threads
-from groupwise.types import Score
+
+if TYPE_CHECKING:
+    from groupwise.training.dry_run import DryRun
+
 
 LONGEST = 1500
 
@@ -30,6 +29,13 @@ def rollout(
     common: Common = Common(),
 ) -> None:
     """Sample and score groups as training would, without learning: is there any signal in them?"""
+    from groupwise.config import load_config
+    from groupwise.reporting.console import print_hints
+    from groupwise.training.checkpoint import seed_everything
+    from groupwise.training.dry_run import dry_run
+    from groupwise.training.loop import pending_hints
+    from groupwise.training.session import use_threads
+
     cfg = load_config(config, set_)
     product = product_of(cfg)
     product.check(cfg)
@@ -75,6 +81,8 @@ def _print(console: Console, found: DryRun, show: int) -> None:
 
 def _attempts(found: DryRun, show: int) -> list[Text]:
     """The best and the worst of the first groups that have words to show."""
+    from groupwise.types import Score
+
     texts: list[Text] = []
     for group in found.groups:
         scored = [(s.total, m) for s, m in zip(group.scores, group.group.members, strict=True) if isinstance(s, Score)]

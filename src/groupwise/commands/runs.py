@@ -1,25 +1,29 @@
 """`groupwise runs | show | plot | report`."""
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
 
 from groupwise.errors import RunError
 from groupwise.reporting.command_options import RUNS, Common, RunName, RunsDir, answer
-from groupwise.reporting.history import History
-from groupwise.reporting.summary import runs_table, summary_table
 from groupwise.reporting.text import course, curve, printable, traceback_lines
-from groupwise.training.events import read_events
-from groupwise.training.folder import RunInfo, find_run, inspect_run, inspect_runs
+
+if TYPE_CHECKING:
+    from groupwise.training.folder import RunInfo
 
 
 def runs(*, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
     """List the runs, oldest first."""
+    from groupwise.reporting.summary import runs_table
+    from groupwise.training.folder import inspect_runs
+
     found = inspect_runs(runs_dir)
     if common.json:
         answer([facts(run) for run in found])
@@ -31,6 +35,11 @@ def runs(*, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
 
 def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
     """Show a run: its curve, its metrics and its hints."""
+    from groupwise.reporting.history import History
+    from groupwise.reporting.summary import summary_table
+    from groupwise.training.events import read_events
+    from groupwise.training.folder import find_run, inspect_run
+
     path = find_run(run, str(runs_dir))
     info = inspect_run(path)
     history = History.read(path)
@@ -68,6 +77,8 @@ def plot(
     common: Common = Common(),
 ) -> None:
     """Plot a metric of one or several runs, in the terminal or into a file."""
+    from groupwise.training.folder import find_run
+
     paths = [find_run(name, str(runs_dir)) for name in runs]
     series = {path.name: series_of(path, metric) for path in paths}
     if out is not None:
@@ -94,6 +105,7 @@ def print_curve(console: Console, steps: Sequence[int], values: Sequence[float])
 def report(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
     """Write a run's report.html again, and print where it is."""
     from groupwise.reporting.live_run import write_run_report  # needs Matplotlib and torch
+    from groupwise.training.folder import find_run
 
     folder = find_run(run, str(runs_dir))
     path = write_run_report(folder)
@@ -105,6 +117,8 @@ def report(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: C
 
 def series_of(path: Path, metric: str) -> tuple[list[int], list[float]]:
     """A metric's steps and values, or an error that lists the metrics of the run."""
+    from groupwise.reporting.history import History
+
     history = History.read(path)
     steps, values = history.series(metric)
     if not values:

@@ -1,39 +1,35 @@
 """`groupwise score | simulate`: how good a workflow is, and how it performs."""
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.tree import Tree
 
 from groupwise.errors import ConfigError
 from groupwise.reporting.command_options import Common, RequirementsFile, WorkflowFile, answer, patiently, say
-from groupwise.workflows.blocks import Design
-from groupwise.workflows.document import Document
-from groupwise.workflows.evaluation import Performance, TierChoice, evaluate
-from groupwise.workflows.evaluation.encoding import encode
-from groupwise.workflows.evaluation.performance import NOT_SIMULATED, unknown_performance
-from groupwise.workflows.evaluation.recorded_runs import CLOSE, overhead_per_task, with_overhead
-from groupwise.workflows.evaluation.simulation import simulate as simulate_events
-from groupwise.workflows.feasibility import insist_feasible
-from groupwise.workflows.files.wfcommons import recorded_makespan
-from groupwise.workflows.inspection import open_workflow
-from groupwise.workflows.pictures.animation import write_figures
-from groupwise.workflows.pictures.summary import is_large
-from groupwise.workflows.requirements import Requirements, Weights
-from groupwise.workflows.rules import broken_rules
-from groupwise.workflows.scoring import ScorePart, score
-from groupwise.workflows.soundness.check import check_document
-from groupwise.workflows.violations import Violation
+
+if TYPE_CHECKING:
+    from groupwise.workflows.blocks import Design
+    from groupwise.workflows.document import Document
+    from groupwise.workflows.evaluation import Performance
+    from groupwise.workflows.requirements import Requirements, Weights
+    from groupwise.workflows.scoring import ScorePart
+    from groupwise.workflows.violations import Violation
+
 
 Words = tuple[str, ...]
 Tier = Annotated[
-    TierChoice,
+    Literal["auto", "measured", "analytic", "simulation", "schedule"],
     Parameter(
         help="Formulas, discrete events, or the schedule of one run; measured: events, or a schedule for one run."
     ),
@@ -53,6 +49,14 @@ def score_file(
 
     A workflow that is unsound or breaks a hard rule has no score, and the exit status is 1.
     """
+    from groupwise.workflows.evaluation import evaluate
+    from groupwise.workflows.feasibility import insist_feasible
+    from groupwise.workflows.inspection import open_workflow
+    from groupwise.workflows.requirements import Weights
+    from groupwise.workflows.rules import broken_rules
+    from groupwise.workflows.scoring import score
+    from groupwise.workflows.soundness.check import check_document
+
     opened = open_workflow(file, requirements)
     asked = opened.insist_on_requirements("a score")
     insist_feasible(asked)
@@ -71,14 +75,15 @@ def score_file(
     if common.json:
         answer({"file": str(file), **found.as_dict()})
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for words in tree(found.explain()):
-            console.print(words)
+        # A terminal gets lines wrapped inside the tree; a file or a pipe gets whole lines.
+        Console(highlight=False, width=None if sys.stdout.isatty() else WIDEST).print(tree(found.explain()))
     return 1 if found.broken else 0
 
 
 def weighted(weights: Weights, words: Words) -> Weights:
     """The weights, changed by words of the form NAME=NUMBER."""
+    from groupwise.workflows.requirements import Weights
+
     changed = weights.model_dump()
     for word in words:
         name, _, number = word.partition("=")
@@ -95,12 +100,12 @@ def weighted(weights: Weights, words: Words) -> Weights:
     return Weights(**changed)
 
 
-def tree(part: ScorePart, first: str = "", rest: str = "") -> Iterator[str]:
-    """A part of the score and its own parts, as the lines of a tree."""
-    yield escape(first) + line(part)
-    for number, inner in enumerate(part.parts, 1):
-        last = number == len(part.parts)
-        yield from tree(inner, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+def tree(part: ScorePart) -> Tree:
+    """A part of the score above its own parts."""
+    drawn = Tree(line(part), guide_style="")
+    for inner in part.parts:
+        drawn.children.append(tree(inner))
+    return drawn
 
 
 def line(part: ScorePart) -> str:
@@ -112,6 +117,7 @@ def line(part: ScorePart) -> str:
 
 
 TRACED = 1_000
+WIDEST = 1_000  # columns of a line that nobody wraps
 
 
 def simulate(
@@ -137,6 +143,15 @@ def simulate(
     is 1 if a hard rule is broken: the deadline, or one that the design breaks by its shape or staff, which is then not
     simulated.
     """
+    from groupwise.workflows.evaluation import evaluate
+    from groupwise.workflows.evaluation.performance import NOT_SIMULATED, unknown_performance
+    from groupwise.workflows.evaluation.recorded_runs import overhead_per_task, with_overhead
+    from groupwise.workflows.feasibility import insist_feasible
+    from groupwise.workflows.files.wfcommons import recorded_makespan
+    from groupwise.workflows.inspection import open_workflow
+    from groupwise.workflows.pictures.summary import is_large
+    from groupwise.workflows.rules import broken_rules
+
     opened = open_workflow(file, requirements)
     stated = opened.insist_on_requirements("a simulation")
     insist_feasible(stated)
@@ -174,6 +189,8 @@ def simulate(
 
 def _beside(recorded: float, spare: float, simulated: float) -> str:
     """The recorded makespan beside the simulated one, in one sentence."""
+    from groupwise.workflows.evaluation.recorded_runs import CLOSE
+
     apart = f"the recorded run took {duration(recorded)}; the simulated one differs by {simulated / recorded - 1:+.0%}"
     if spare < CLOSE * recorded:
         return apart
@@ -183,6 +200,10 @@ def _beside(recorded: float, spare: float, simulated: float) -> str:
 
 def draw(document: Document, design: Design, asked: Requirements, seed: int, folder: Path) -> list[Path]:
     """Figures of the first cases, starting empty."""
+    from groupwise.workflows.evaluation.encoding import encode
+    from groupwise.workflows.evaluation.simulation import simulate as simulate_events
+    from groupwise.workflows.pictures.animation import write_figures
+
     encoded = encode(design, asked)
     # Few cases of a large design already make that many tries.
     cases = max(20, min(TRACED, 20 * TRACED // encoded.size))

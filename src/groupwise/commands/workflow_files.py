@@ -1,18 +1,21 @@
 """`groupwise check | convert | diff`: what can be done with a workflow file without evaluating it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from groupwise.errors import StorageError
 from groupwise.reporting.command_options import Common, RequirementsFile, WorkflowFile, answer, say
-from groupwise.workflows.differences import compare_workflows
-from groupwise.workflows.files import write_workflow
-from groupwise.workflows.inspection import Inspection, inspect_workflow, open_workflow
-from groupwise.workflows.soundness.check import Soundness
+
+if TYPE_CHECKING:
+    from groupwise.workflows.inspection import Inspection
+    from groupwise.workflows.soundness.check import Soundness
+
 
 MARKS = {"sound": "✓", "unsound": "✗", "unknown": "?"}
 
@@ -23,6 +26,8 @@ def check(file: WorkflowFile, *, requirements: RequirementsFile = None, common: 
     For an unsound workflow it prints the steps that lead to the problem. With requirements, it checks their rules too.
     The exit status is 1 if anything is wrong.
     """
+    from groupwise.workflows.inspection import inspect_workflow, open_workflow
+
     found = inspect_workflow(open_workflow(file, requirements))
     if common.json:
         answer({"file": str(file), **found.as_dict()})
@@ -63,6 +68,9 @@ def convert(
 
     If the target format cannot express something, the conversion is refused. Notes list what else was lost.
     """
+    from groupwise.workflows.files import write_workflow
+    from groupwise.workflows.inspection import open_workflow
+
     opened = open_workflow(source, requirements)
     document = opened.document
     if opened.requirements is not None and document.requirements is None:
@@ -79,6 +87,9 @@ def convert(
 
 def diff(old: WorkflowFile, new: WorkflowFile, *, common: Common = Common()) -> int:
     """Show what was added, removed, moved or reconfigured. The exit status is 1 if the workflows differ."""
+    from groupwise.workflows.differences import compare_workflows
+    from groupwise.workflows.inspection import open_workflow
+
     found = compare_workflows(open_workflow(old).document, open_workflow(new).document)
     if common.json:
         answer({"old": str(old), "new": str(new), **found.as_dict()})

@@ -3,7 +3,7 @@
     sections.py ← fields.py                      the settings there are, and how one value is read and refused
     setting_names.py ← rules.py                  a product's settings; from given names to values and findings
     training_config.py ← flat_names.py           `TrainingConfig`, and its TOML
-    files.py ← overrides.py                      loading a TOML, YAML, JSON or XML file, with `--set` on top
+    files.py ← overrides.py relative_names.py    loading a TOML, YAML, JSON or XML file, with `--set` on top
     nameable.py                                  what text settings may make the program load, and for which scope
     reference.py                                 JSON Schema, docs/reference/config.md and flat_names.py, generated
 
@@ -21,6 +21,7 @@ from groupwise.config.sections import (
     MemorySettings,
     OptimSettings,
     PolicySettings,
+    RanksSettings,
     RewardSettings,
     RolloutSettings,
     RunSettings,
@@ -28,13 +29,15 @@ from groupwise.config.sections import (
     ScoringSettings,
     TaskSettings,
     TrainingSettings,
+    VllmSettings,
 )
 from groupwise.config.setting_names import TrainingProfile
 from groupwise.config.training_config import TrainingConfig, check_settings
 
 __all__ = [
     "AdvantageSettings", "Finding", "GroupingSettings", "LanguageSettings", "LossSettings", "MemorySettings",
-    "OptimSettings", "PolicySettings", "RewardSettings", "RolloutSettings", "RunSettings", "SamplingSettings",
-    "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile", "TrainingSettings",
+    "OptimSettings", "PolicySettings", "RanksSettings", "RewardSettings", "RolloutSettings", "RunSettings",
+    "SamplingSettings", "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile",
+    "TrainingSettings", "VllmSettings",
     "apply_overrides", "check_config", "check_settings", "load_config", "setting",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 from groupwise.config.fields import Finding, quoted, raise_findings
 from groupwise.config.overrides import apply_overrides, parse_value
+from groupwise.config.relative_names import beside
 from groupwise.config.setting_names import PRODUCT, every_setting, resolve
 from groupwise.config.training_config import TrainingConfig, check_settings
 from groupwise.errors import ConfigError
@@ -142,7 +143,7 @@ def _check(path: str | os.PathLike[str], overrides: Sequence[str]) -> tuple[Any,
         settings = parse_text(text, suffix_of(path))
         settings = {} if settings is None else settings
         if isinstance(settings, dict):
-            settings = apply_overrides(settings, overrides)
+            settings = apply_overrides(beside(settings, os.path.dirname(path)), overrides)
     except ConfigError as error:
         return {}, [Finding(error.field, error.message, error.hint)]
     overridden = {_last(override.partition("=")[0].strip()) for override in overrides}

@@ -1,10 +1,12 @@
 """`groupwise compare | paper`: compare settings, and repeat the experiments of papers."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -13,21 +15,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.config import TrainingConfig, load_config
-from groupwise.config.overrides import apply_overrides
-from groupwise.control.comparison.arms import ABLATIONS, KNOWN_SCALES
-from groupwise.control.comparison.campaign import Entry, available, extras_of, product_module
-from groupwise.control.comparison.campaign import compare as run_entries
-from groupwise.control.papers import PAPERS
-from groupwise.control.papers.paper_result import PaperFinding
+from groupwise.control.papers import PAPERS, experiment_of
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
 from groupwise.reporting.command_options import Common, Overrides, answer
-from groupwise.reporting.comparison import Comparison
-from groupwise.reporting.comparison_page import as_json, write_comparison
-from groupwise.reporting.comparison_table import comparison_view, progress_bar
 from groupwise.training.machine import bench_result
-from groupwise.training.session import use_threads
+
+if TYPE_CHECKING:
+    from groupwise.config import TrainingConfig
+
+
+if TYPE_CHECKING:
+    from groupwise.control.comparison.campaign import Entry
+    from groupwise.control.papers.paper_result import PaperFinding
+
 
 Words = tuple[str, ...]
 
@@ -56,6 +57,13 @@ def compare(
     Repeat an interrupted command to continue it. The folder gets report.html, the figures with their data, and all
     numbers.
     """
+    from groupwise.control.comparison.arms import KNOWN_SCALES
+    from groupwise.control.comparison.campaign import Entry, extras_of, product_module
+    from groupwise.control.comparison.campaign import compare as run_entries
+    from groupwise.reporting.comparison import Comparison
+    from groupwise.reporting.comparison_page import as_json, write_comparison
+    from groupwise.reporting.comparison_table import comparison_view, progress_bar
+
     title, preface, settings = chosen(configs, ablation, set_)
     entries = [
         Entry(name, cfg.replace(environment=place) if place else cfg, product_module(cfg))
@@ -82,6 +90,10 @@ def chosen(
     configs: Sequence[str], ablation: str | None, overrides: Sequence[str]
 ) -> tuple[str, str, list[tuple[str, TrainingConfig]]]:
     """Title, preface and the requested settings by name."""
+    from groupwise.config import TrainingConfig
+    from groupwise.config.overrides import apply_overrides
+    from groupwise.control.comparison.arms import ABLATIONS
+
     if ablation is None:
         return "", "", named_settings(configs, overrides)
     if configs:
@@ -96,6 +108,8 @@ def chosen(
 
 def named_settings(configs: Sequence[str], overrides: Sequence[str]) -> list[tuple[str, TrainingConfig]]:
     """The settings of every file by its given name, or by the file's."""
+    from groupwise.config import load_config
+
     files = [named(word) for word in configs]
     if len({name for name, _ in files}) < 2:
         what = "no settings file was given" if not files else f"{files[0][0]!r} has nothing to be compared with"
@@ -113,6 +127,8 @@ def named(word: str) -> tuple[str, Path]:
 
 def check(entries: Sequence[Entry]) -> None:
     """Let every product check its settings, and refuse algorithms without a common environment."""
+    from groupwise.control.comparison.campaign import available
+
     for entry in entries:
         if available(entry.product):
             product_of(entry.cfg).check(entry.cfg)
@@ -145,9 +161,11 @@ def paper(
     common: Common = Common(),
 ) -> None:
     """Repeat a paper's central experiment on a small scale, with several seeds, and report whether it is reproduced."""
+    from groupwise.training.session import use_threads
+
     if name not in PAPERS:
         raise ConfigError(f"there is no experiment {name!r}", hint=f"Known: {', '.join(PAPERS)}.")
-    experiment, usual = PAPERS[name]
+    experiment, usual = experiment_of(name), PAPERS[name][1]
     # These networks are too small to gain from threads, and one thread is reproducible.
     use_threads(1)
     console = Console(stderr=True)

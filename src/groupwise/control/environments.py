@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groupwise.config import TaskSettings
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar, MountainCarContinuous
 from groupwise.control.classic.pendulums import Acrobot, Pendulum
 from groupwise.control.multitask import SUITES, make_suite
 from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.types import ActionSpace, Array, Box, Discrete, MultiDiscrete, VectorEnvironment
+from groupwise.user_code import load_module
 
 if TYPE_CHECKING:
     import gymnasium
 
 MASK = "action_mask"
+IMPORTED: set[str] = set()  # files and modules of the user's that have registered their environments
 # Copies of these carry state over from earlier episodes (Box2D's solver is never cleared), so a reset makes new ones.
 REMEMBER = ("bipedal_walker",)
 # Which of our extras installs what a module of Gymnasium's environments needs.
@@ -101,6 +104,10 @@ class GymnasiumEnvironment:
 
     def drawn(self) -> GymnasiumEnvironment:
         """The same environment with a first copy that can `render`."""
+        if "rgb_array" not in (self._copies[0].metadata.get("render_modes") or ()):
+            message = f"{self.name} cannot be drawn: it has no render mode rgb_array"
+            hint = 'Add it to metadata["render_modes"], take render_mode in __init__, and return a picture in render().'
+            raise ConfigError(message, hint=hint)
         options = {**self._options, "render_mode": "rgb_array"}
         return GymnasiumEnvironment(self.name, max_steps=self.max_steps, **options)
 
@@ -234,6 +241,8 @@ def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     gym = import_gymnasium()
     if id.startswith("ALE/"):
         register_atari(gym)
+    if ":" in id:
+        id = registered_by_module(id)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -248,6 +257,21 @@ def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     except gym.error.Error as error:
         raise ConfigError(f"cannot create {id}: {error}", field="task.environment") from error
     return copy
+
+
+def registered_by_module(id: str) -> str:
+    """Import the file or module before the colon, which registers the environment, and return what comes after it."""
+    place, _, name = id.rpartition(":")
+
+    def refuse(fault: str) -> ConfigError:
+        hint = "Write FILE.py:ID or MODULE:ID, where importing it calls gymnasium.register."
+        return ConfigError(f"{id} names {place}, which {fault}", hint=hint, field="task.environment")
+
+    # Importing a file again would register its environments again.
+    if place not in IMPORTED:
+        load_module(place, refuse)
+        IMPORTED.add(place)
+    return name
 
 
 def import_gymnasium() -> Any:
@@ -284,9 +308,7 @@ def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
     # The same name in another version is the likeliest mistake.
     versions = [known for known in gym.registry if name and known.rpartition("-v")[0] == name]
     newest = max(versions, key=_version, default=id)
-    if isinstance(error, ModuleNotFoundError) and ":" in id:
-        message, meant = f"{id} names a module that cannot be imported: {error}", ""
-    elif newest != id and _version(newest) > _version(id):
+    if newest != id and _version(newest) > _version(id):
         message, meant = f"{id} no longer exists", newest
     elif newest != id:
         message, meant = f"{id} does not exist: {name} has no version {version}", newest
@@ -371,3 +393,12 @@ def make(
     except TypeError as error:
         message = f"task.options = {dict(options or {})} does not fit {name}: {error}"
         raise ConfigError(message, field="task.options") from error
+
+
+def make_environment(task: TaskSettings) -> VectorEnvironment:
+    """The environment that `task` names: ours, a suite, or Gymnasium's, which `task.options.gymnasium` insists on."""
+    options = dict(task.options)
+    gymnasium = options.pop("gymnasium", False)
+    if not isinstance(gymnasium, bool):
+        raise ConfigError(f"task.options.gymnasium = {gymnasium!r} must be true or false", field="task.options")
+    return make(task.environment, max_steps=task.max_episode_steps, gymnasium=gymnasium, options=options)

@@ -24,3 +24,5 @@ For training, `declaration` and `product` are the border to the rest of the pack
 trajectories and rewards; synthetic requirements are in `tasks`. `pretrained.safetensors` are the weights that
 ship, `range.safetensors` the statistics of their training data, `designer.toml` the settings they were trained with.
 """
+
+MEMORY_FILE = "memory.sqlite"

@@ -1,38 +1,32 @@
 """`groupwise design | feedback | requirements`: from requirements to a workflow, and back from its performance."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
-from groupwise.designer import prediction_correction as correction
-from groupwise.designer.design_call import DesignOptions, DesignReport, DesignSettings, design_for
-from groupwise.designer.memory import MEMORY_FILE, open_memory
-from groupwise.designer.problem import DesignProblem
-from groupwise.designer.results.outcome import Generation
-from groupwise.designer.results.report import design_page, show
-from groupwise.designer.text_requirements import requirements_from_text
+from groupwise.designer import MEMORY_FILE
 from groupwise.errors import ConfigError
 from groupwise.files import write_output
 from groupwise.readers import decoded, read_bytes
 from groupwise.reporting.command_options import Common, answer, patiently, say
-from groupwise.training.stop_conditions import graceful_stop
-from groupwise.workflows.document import document_of
-from groupwise.workflows.feasibility import contradictions, insist_feasible
-from groupwise.workflows.files import read_workflow, write_workflow
-from groupwise.workflows.files.formats import find_format
-from groupwise.workflows.inspection import is_requirements, open_workflow
-from groupwise.workflows.lower_bounds import best_cycle_time
-from groupwise.workflows.process_mining import SUPPORT, requirements_from_log
-from groupwise.workflows.requirements import Requirements, read_requirements
+from groupwise.workflows.violations import in_time
+
+if TYPE_CHECKING:
+    from groupwise.designer.design_call import DesignReport
+    from groupwise.designer.results.outcome import Generation
+    from groupwise.workflows.requirements import Requirements
+
 
 Files = tuple[Path, ...]
 Words = tuple[str, ...]
@@ -76,6 +70,11 @@ def design(
     design obeys every rule, the closest one is written as closest-NAME, and the exit status is 1. It is 2 if the
     requirements contradict each other.
     """
+    from groupwise.designer.design_call import DesignOptions, DesignSettings, design_for
+    from groupwise.designer.results.report import design_page, show
+    from groupwise.training.stop_conditions import graceful_stop
+    from groupwise.workflows.files.formats import find_format
+
     for path in out:
         find_format(path)
     settings = DesignSettings.read(config, set_) if config is not None or set_ else None
@@ -101,6 +100,9 @@ def design(
 
 def written(found: DesignReport, out: Files) -> list[str]:
     """Write the design with its requirements to files; returns notes on what a format cannot express."""
+    from groupwise.workflows.document import document_of
+    from groupwise.workflows.files import write_workflow
+
     document = document_of(found.design, found.requirements)
     notes: list[str] = []
     for path in out:
@@ -144,6 +146,12 @@ def feedback(
     common: Common = Common(),
 ) -> int:
     """Record how a design performed in production, so the next design can use it."""
+    from groupwise.designer import prediction_correction as correction
+    from groupwise.designer.memory import open_memory
+    from groupwise.workflows.feasibility import insist_feasible
+    from groupwise.workflows.inspection import open_workflow
+    from groupwise.workflows.requirements import read_requirements
+
     stated = read_requirements(requirements)
     insist_feasible(stated)
     found = open_workflow(design, stated).design()
@@ -159,7 +167,7 @@ def feedback(
         result = {"mistakes": mistakes, "losses": losses, "correction": asdict(analysis.correction)}
         answer({**result, "cycle_time_now": now.cycle_time})
     else:
-        say(*analysis.lines(), f"The predicted cycle time is now {now.cycle_time:.4g} s. Stored in {memory}.")
+        say(*analysis.lines(), f"The predicted cycle time is now {in_time(now.cycle_time, 4)}. Stored in {memory}.")
     return 0
 
 
@@ -169,10 +177,12 @@ def requirements(
     ],
     *,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="File to write: .yaml or .json.")] = None,
-    column: Annotated[Words, Parameter(help="Name of a log's column, such as case=Order. Repeatable.")] = (),
+    column: Annotated[
+        Words, Parameter(help="Where a log has its case, activity, end, start, resource or role: end=Finished.")
+    ] = (),
     support: Annotated[
         float, Parameter(help="Share of cases in which A must precede B for it to become a rule.")
-    ] = SUPPORT,
+    ] = 0.95,
     model: Annotated[str | None, Parameter(help="provider/model that reads a text; default: GROUPWISE_MODEL.")] = None,
     common: Common = Common(),
 ) -> int:
@@ -180,6 +190,11 @@ def requirements(
 
     The exit status is 1 if their rules contradict each other.
     """
+    from groupwise.designer.problem import DesignProblem
+    from groupwise.workflows.feasibility import contradictions
+    from groupwise.workflows.inspection import is_requirements
+    from groupwise.workflows.lower_bounds import best_cycle_time
+
     found, notes = _made(source, column, support, model)
     conflicts = [str(conflict) for conflict in contradictions(found)]
     conflicts += [f"cannot be designed: {limit}" for limit in DesignProblem(found).limits if not conflicts]
@@ -195,11 +210,15 @@ def requirements(
             print(_text(found, Path("-.yaml")), end="")
         say(*(f"# note: {note}" for note in notes), *(f"# ✗ {conflict}" for conflict in conflicts))
         if chain:
-            say(f"# {found.name}: no design can be faster than {best:.6g} s: {' → '.join(chain)}")
+            say(f"# {found.name}: no design can be faster than {in_time(best, 4)}: {' → '.join(chain)}")
     return 1 if conflicts else 0
 
 
 def _made(source: Path, column: Words, support: float, model: str | None) -> tuple[Requirements, list[str]]:
+    from groupwise.designer.text_requirements import requirements_from_text
+    from groupwise.workflows.process_mining import requirements_from_log
+    from groupwise.workflows.requirements import read_requirements
+
     suffix = Path(source.name.lower().removesuffix(".gz")).suffix
     if suffix in (".csv", ".xes"):
         wrong = [word for word in column if "=" not in word]
@@ -224,6 +243,8 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
 
 def _check_start(source: Path, found: Requirements) -> None:
     """Read the workflow to start from, so that a wrong name is found before anything is designed."""
+    from groupwise.workflows.files import read_workflow
+
     if found.start is not None:
         try:
             read_workflow(source.parent / found.start)

@@ -20,6 +20,7 @@ import numpy as np
 
 from groupwise.config import TrainingConfig
 from groupwise.config.sections import MemorySettings
+from groupwise.designer import MEMORY_FILE
 from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, features_of, situation
 from groupwise.designer.generations import Candidate, Generations
 from groupwise.designer.problem import DesignProblem, table_order
@@ -31,7 +32,6 @@ from groupwise.training.batch_source import GroupSource
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import Batch, Score, ScoredGroup
 
-MEMORY_FILE = "memory.sqlite"
 WIDTH = len(WHOLE) + len(ACTIVITY) + len(POOL) + 1
 SETTINGS = MemorySettings()
 # Experiences stored per generation.
@@ -78,7 +78,7 @@ class Recollection:
         if generations.number == 0 and known is not None and room:
             plan = known.last_performance
             plans = np.array([plan["choices"]]), np.array([plan["unit_order"]])
-            found += generations.follow(*plans, np.array([plan.get("widest", False)]))
+            found += generations.follow(*plans, np.array([int(plan.get("freedom", plan.get("widest", 0)))]))
         drawn = self.recall.draw(self.rng)[: room - len(found)]
         if drawn:
             made = generations.recall([pattern.instantiate(self.context) for pattern in drawn])
@@ -120,7 +120,7 @@ class Recollection:
             "score": candidate.total,
             "choices": candidate.choices.tolist(),
             "unit_order": candidate.unit_order.tolist(),
-            "widest": candidate.widest,
+            "freedom": candidate.freedom,
         }
         if known is not None and not better:
             plan = known.last_performance

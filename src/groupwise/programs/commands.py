@@ -1,11 +1,13 @@
 """`groupwise solve` and `groupwise search`: find a program for one problem, or for many."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -18,25 +20,13 @@ from groupwise.errors import ConfigError
 from groupwise.files import write_output
 from groupwise.programs.language.program import CodeProblem, Split
 from groupwise.programs.problems import FAMILIES, OFFLINE
-from groupwise.programs.problems.user_problems import problem_named
-from groupwise.programs.search.program_search import (
-    CampaignPlan,
-    CampaignResult,
-    Prior,
-    Uniform,
-    campaign,
-    explore,
-    program_text,
-    record_as_json,
-    shares,
-)
 from groupwise.programs.search.search_settings import SearchSettings
-from groupwise.programs.search.tree import SearchTree
-from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
 from groupwise.reporting.command_options import RUNS, Common, RunsDir, answer
 from groupwise.reporting.text import printable
-from groupwise.training.folder import find_run
-from groupwise.training.stop_conditions import graceful_stop
+
+if TYPE_CHECKING:
+    from groupwise.programs.search.program_search import CampaignPlan, CampaignResult, Prior
+    from groupwise.programs.search.tree import SearchTree
 
 POLICY = 'A run of the product "code" whose model guides the search.'
 PolicyRun = Annotated[str | None, Parameter(name="--policy", help=POLICY)]
@@ -44,6 +34,9 @@ PolicyRun = Annotated[str | None, Parameter(name="--policy", help=POLICY)]
 
 def chosen_prior(policy: str | None, runs_dir: Path) -> Prior:
     """The model of a run as prior, or the uninformed prior."""
+    from groupwise.programs.search.program_search import Uniform
+    from groupwise.training.folder import find_run
+
     if policy is None:
         return Uniform()
     # Only a model needs torch, which takes seconds to load.
@@ -77,6 +70,11 @@ def solve(
     A problem file (YAML or JSON) has a `question`, `examples` with inputs and answers, and optionally `constants` and
     `max_lines`. Ctrl-C ends the search and shows the best program so far. The exit status is 1 if none solves it.
     """
+    from groupwise.programs.problems.user_problems import problem_named
+    from groupwise.programs.search.program_search import explore, program_text
+    from groupwise.programs.search.tree_view import tree_svg
+    from groupwise.training.stop_conditions import graceful_stop
+
     asked = problem_named(problem, seed, split, difficulty, expected)
     prior = chosen_prior(policy, runs_dir)
     began = time.perf_counter()
@@ -103,6 +101,9 @@ def title(problem: CodeProblem, tree: SearchTree) -> str:
 
 
 def show_solution(problem: CodeProblem, tree: SearchTree, seconds: float, written: list[Path]) -> None:
+    from groupwise.programs.search.program_search import program_text
+    from groupwise.programs.search.tree_view import program_view, tree_view
+
     console = Console()
     console.print(Text(printable(problem.question)), style="italic")
     console.print()
@@ -116,14 +117,18 @@ def show_solution(problem: CodeProblem, tree: SearchTree, seconds: float, writte
             console.print(Text(printable(message), style="yellow"))
     walks = f"{_count(tree.walks, 'walk')}, {tree.free} of them free" if tree.free else _count(tree.walks, "walk")
     console.print(f"{_count(len(tree.records), 'evaluation')} in {seconds:.2f} s ({walks})", highlight=False)
-    if not tree.solved and tree.exhausted:
-        console.print("Every program of this length has been tried.", style="yellow")
+    if not tree.solved:
+        ended = "every program of this length has been tried" if tree.exhausted else "a larger --budget may find one"
+        console.print(f"No program is right in all cases; {ended}.", style="yellow")
     for path in written:
         console.print(f"Wrote {path}", highlight=False, markup=False)
 
 
 def as_json(problem: CodeProblem, tree: SearchTree) -> dict[str, Any]:
     """Everything as JSON."""
+    from groupwise.programs.search.program_search import record_as_json
+    from groupwise.programs.search.tree_view import outline
+
     best = tree.best
     return {
         "problem": problem.id,
@@ -189,6 +194,9 @@ def search(
     Every tree and every program is stored in the folder. Ctrl-C stops the search; the same command, also with a larger
     budget, continues it.
     """
+    from groupwise.programs.search.program_search import CampaignPlan, campaign, shares
+    from groupwise.training.stop_conditions import graceful_stop
+
     chosen = families or OFFLINE
     if unknown := [family for family in chosen if family not in FAMILIES]:
         hint = f"Families are {', '.join(FAMILIES)}."
@@ -212,7 +220,7 @@ def search(
     return 130 if flag.raised else 0
 
 
-Watch = Callable[[CodeProblem, SearchTree], None]
+Watch = Callable[[CodeProblem, "SearchTree"], None]
 
 
 @contextmanager

@@ -14,9 +14,6 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 
-from groupwise.training.events import plain
-from groupwise.workflows.evaluation.compile_progress import PROGRESS
-
 RUNS = "runs"
 
 RunName = Annotated[str, Parameter(help='A run\'s name or folder, or "latest".')]
@@ -43,6 +40,8 @@ class Common:
 
 def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print a command's answer as JSON."""
+    from groupwise.training.events import plain  # needs NumPy, which `--help` does without
+
     print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
 
 
@@ -78,6 +77,8 @@ def patiently(quiet: bool, seconds: float = 1.0) -> Iterator[Callable[[], None]]
 
 def _tell_of_compiling(over: threading.Event, seconds: float) -> None:
     """A line that counts on, where it can be overwritten; otherwise one sentence."""
+    from groupwise.workflows.evaluation.compile_progress import PROGRESS  # imports all of workflows
+
     said = False
     while not over.wait(0.1):
         lasted = time.monotonic() - PROGRESS.since

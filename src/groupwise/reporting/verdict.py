@@ -65,7 +65,8 @@ def _compared(history: History, metric: Metric, first: int, last: int) -> str:
         metrics = history.evals[step]["metrics"]
         mean = finite(metrics.get(metric.name)) or 0.0
         means.append(mean)
-        std, attempts = finite(metrics.get("eval/reward_std")), finite(metrics.get("eval/attempts"))
+        spread = "eval/check_std" if metric.name == "eval/check_mean" else "eval/reward_std"
+        std, attempts = finite(metrics.get(spread)), finite(metrics.get("eval/attempts"))
         # A share of right answers is binomial; only rewards come with a standard deviation.
         std = math.sqrt(max(mean * (1 - mean), 0.0)) if metric.unit == "share" else std
         variances += (std or 0.0) ** 2 / max(attempts or 1.0, 1.0)

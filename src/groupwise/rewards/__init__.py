@@ -2,7 +2,7 @@
 
 Start with `scoring`, then `function`. In the order in which data flows:
 
-    registry       from `reward.name` in the settings to a reward: known ones, and your own as python:FILE.py:NAME
+    registry       from `reward.name` in the settings to a reward: known ones, and your own as FILE.py:NAME
     signatures     what your own function may look like: of turns, of a task and its group, or as in TRL
     function       RewardFunction, the base class; a function of turns as a reward; two simple rewards
     rules/         rewards that follow rules anyone can check: right answers, format, words and phrases

@@ -5,7 +5,7 @@
     options = { normalization_method = "pareto" }
 
     [reward]
-    name = "python:my_rewards.py:brief"          # your own: a file or a module, and a name in it
+    name = "my_rewards.py:brief"                 # your own: a file or a module, and a name in it
     options = { limit = 40 }
 
 Your own can be a class, which is called with the options; an object that is a reward; a function of one of the forms
@@ -24,9 +24,8 @@ from groupwise.rewards.function import RewardFunction, needed, parameters
 from groupwise.rewards.scoring import is_async
 from groupwise.rewards.signatures import FORMS, as_reward
 from groupwise.types import Reward
-from groupwise.user_code import load_module
+from groupwise.user_code import load_module, names_code, place_and_name
 
-PREFIX = "python:"
 SECRETS = ("api_key", "token", "password")
 KNOWN: Mapping[str, str] = {
     "customer_service": "presets:create_customer_service_reward",
@@ -90,13 +89,13 @@ def find_reward(settings: RewardSettings) -> Reward | None:
 
 
 def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
-    """A reward by its name, or your own as python:FILE.py:NAME, with its options."""
+    """A reward by its name, or your own as FILE.py:NAME, with its options."""
     options = dict(options or {})
-    if name.startswith(PREFIX):
+    if names_code(name):
         return _own(name, options)
     if name not in KNOWN and name not in ADDED:
         names = [*KNOWN, *ADDED]
-        hint = f"{_near(name, names)}Known: {', '.join(names)}; or your own as python:FILE.py:NAME."
+        hint = f"{_near(name, names)}Known: {', '.join(names)}; or your own as FILE.py:NAME."
         raise _refused(name, "is not a known reward", hint)
     module, _, attribute = (ADDED.get(name) or f"groupwise.rewards.{KNOWN[name]}").partition(":")
     found: Reward = _called(name, getattr(importlib.import_module(module), attribute), options)
@@ -104,9 +103,9 @@ def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
 
 
 def _own(name: str, options: Mapping[str, Any]) -> Reward:
-    place, colon, attribute = name.removeprefix(PREFIX).rpartition(":")
-    if not colon or not place or not attribute.isidentifier():
-        raise _refused(name, "is incomplete", "Write python:FILE.py:NAME or python:MODULE:NAME.")
+    place, attribute = place_and_name(name)
+    if not attribute.isidentifier():
+        raise _refused(name, "is incomplete", "Write FILE.py:NAME or MODULE:NAME.")
     module = load_module(place, lambda fault: _refused(name, fault))
     if not hasattr(module, attribute):
         public = [known for known in vars(module) if not known.startswith("_")]

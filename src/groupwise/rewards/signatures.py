@@ -113,7 +113,11 @@ class CompletionsReward:
             name: [value] * len(talks) for name, value in columns.items() if name not in ("prompt", "completion")
         }
         return {**{name: GIVEN[name] for name in GIVEN if name in self.takes}, **repeated,
-                "prompts": prompts, "completions": completions}  # fmt: skip
+                "prompts": prompts, "completions": self._completions(completions)}  # fmt: skip
+
+    def _completions(self, said: list[Any]) -> list[Any]:
+        """What the function sees of the answers: texts, or lists of messages."""
+        return said
 
     async def _later(self, answer: Any) -> Any:
         return self._scores(await answer)

@@ -41,7 +41,9 @@ class TrainRequest(RequestModel):
         description="Evaluation prompts. Default: a tenth of the prompts, or built-in ones if there are fewer than 20.",
     )
     config: dict[str, Any] | None = Field(None, description="Settings, nested or flat, as in a settings file.")
-    strategy: Literal["computational"] = Field("computational", description="Where to train: this machine.")
+    strategy: Literal["computational"] = Field(
+        "computational", description="How: the groups of a step are scored by worker processes, see POST /api/scale."
+    )
     num_iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     use_neural_rewards: StrictBool = False
     use_ruler_rewards: StrictBool = False

@@ -48,8 +48,9 @@ def create_run(cfg: TrainingConfig) -> Path:
         raise RunError("run_name 'latest' is reserved for the newest run", hint="Choose another run.run_name.")
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
-    # "CartPole-v1" → "cartpole", "tasks.jsonl" → "tasks".
-    short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(cfg.task.environment).name))
+    # "CartPole-v1" → "cartpole", "tasks.jsonl" → "tasks", "my_env.py:Corridor-v0" → "corridor".
+    loaded = re.sub(r"^.*\.py:", "", cfg.task.environment)
+    short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(loaded).name))
     for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):
         if not os.path.lexists(path) and _appears(path, cfg):
             return path

@@ -105,6 +105,8 @@ class CaseRules:
             inside = dict(self.flow.context(name)).get(outcome.name)
             if name == outcome.after or inside or name in self.flow.before_end[outcome.name]:
                 continue
+            if self.flow.comes_after_loop(outcome, name):
+                continue
             if any(self.flow.outcome[other].after == outcome.after for other, _ in self.flow.context(name)):
                 continue
             if relation(root, decided.path, place.path) != "before":

@@ -37,6 +37,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "role": ("org:role", "org:group", "role", "group", "pool", "department"),
     "lifecycle": ("lifecycle:transition", "lifecycle", "transition", "status"),
 }
+ALSO = {"end": "time"}  # another word for a column that `--column` may use
 NEEDED = ("case", "activity", "time")
 XES_ELEMENTS = frozenset(
     ("log", "extension", "global", "classifier", "trace", "event", "values", "string", "date", "int", "float",
@@ -114,6 +115,7 @@ def _short_lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
 
 
 def _columns(path: Path, header: list[str], given: Mapping[str, str]) -> dict[str, int]:
+    given = {ALSO.get(what, what): name for what, name in given.items()}
     for what, name in given.items():
         if what not in NAMES or name not in header:
             wrong = f"{what!r} must be one of {', '.join(NAMES)}" if what not in NAMES else f"no column {name!r}"

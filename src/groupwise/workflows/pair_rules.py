@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.case_flow import data_order
+from groupwise.workflows.case_flow import data_order, precedence
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.places import ActivityPlace, relation
 from groupwise.workflows.requirements import Requirements
@@ -33,7 +33,7 @@ class PairRule:
 def order_rules(requirements: Requirements) -> Iterator[PairRule]:
     """Pairs of which the first comes before the second in every case that has both."""
     rules = requirements.rules
-    yield from (PairRule("precedes", pair) for pair in rules.precedes)
+    yield from (PairRule("precedes", pair) for pair in precedence(requirements))
     yield from (PairRule("response", pair) for pair in rules.response)
     yield from (PairRule("chain", pair) for pair in rules.chain)
     for writer, reader, item in data_order(requirements):

@@ -23,7 +23,6 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.event_logs import LogEvent, read_events
 from groupwise.workflows.partial_orders import find_ring, reduced
 
-SUPPORT = 0.95
 FEWEST_CASES = 5  # fewer observations say nothing about a pair or a distribution
 SAME_WORK = 0.8  # cosine similarity from which two resources belong to one team
 MOST_FITTED = 5_000  # durations sampled to choose a distribution
@@ -57,14 +56,14 @@ class LogEstimate:
 
 
 def requirements_from_log(
-    path: str | Path, *, columns: Mapping[str, str] | None = None, support: float = SUPPORT, name: str | None = None
+    path: str | Path, *, columns: Mapping[str, str] | None = None, support: float = 0.95, name: str | None = None
 ) -> LogEstimate:
     """Estimate requirements from a CSV or XES file, gzipped or not."""
     events = read_events(path, columns)
     return estimate(events, name=name or Path(path).name.split(".")[0], support=support)
 
 
-def estimate(events: Sequence[LogEvent], name: str = "log", support: float = SUPPORT) -> LogEstimate:
+def estimate(events: Sequence[LogEvent], name: str = "log", support: float = 0.95) -> LogEstimate:
     """Estimate requirements from events, in any order."""
     if not 0.5 < support <= 1:
         raise ConfigError(f"support is {support} but must be above 0.5 and at most 1", field="support")

@@ -15,8 +15,9 @@ def prompt_ids(tokenizer: Any, problem: Problem, limit: int, options: Mapping[st
     `options` are those of the chat template; the problem's own come first. A prompt that leaves no room for an answer
     in a context of `limit` tokens is refused.
     """
-    insist_on_plain_text(problem, special_tokens(tokenizer))
-    if tokenizer.chat_template is None and isinstance(problem.prompt, str):
+    if not problem.plain:
+        insist_on_plain_text(problem, special_tokens(tokenizer))
+    if (problem.plain or tokenizer.chat_template is None) and isinstance(problem.prompt, str):
         ids = tokenizer.encode(problem.prompt)
     else:
         template = template_of(tokenizer, {**(options or {}), **problem.template_options})

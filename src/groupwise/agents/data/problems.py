@@ -10,7 +10,6 @@ import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -38,7 +37,8 @@ class Problem:
     """A question and what is known about its answer.
 
     `prompt` is one text, or the messages of a chat so far. `columns` is everything that came with the problem, for
-    rewards that need more than the answer. `place` says where it came from, for error messages.
+    rewards that need more than the answer. `place` says where it came from, for error messages. With `plain`, the model
+    continues the prompt's text as it is, without a chat format.
     """
 
     prompt: str | tuple[Message, ...]
@@ -46,6 +46,7 @@ class Problem:
     columns: Mapping[str, Any] = field(default_factory=dict, repr=False)
     demonstration: str | None = None
     place: str = ""
+    plain: bool = False
 
     def __post_init__(self) -> None:
         if not self.text.strip():
@@ -103,21 +104,24 @@ class Epochs(Generic[T]):
 
     def __init__(self, train: list[T], test: list[T]) -> None:
         self.train, self.test = train, test
-        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+        self._orders: dict[tuple[int, int], list[int]] = {}
 
     def training(self, seed: int, number: int) -> T:
         epoch, place = divmod(number, len(self.train))
-        return self.train[self._epoch(seed, epoch)[place]]
+        return self.train[self._order(seed, epoch)[place]]
 
     def held_out(self, seed: int, count: int) -> list[T]:
         """Return `count` held-out items; all of them if there are no more."""
         test = self.test or self.train
         return test if count >= len(test) else random.Random(seed).sample(test, count)
 
-    def _shuffled(self, seed: int, epoch: int) -> list[int]:
-        order = list(range(len(self.train)))
-        random.Random(f"{seed}/{epoch}").shuffle(order)
-        return order
+    def _order(self, seed: int, epoch: int) -> list[int]:
+        if (seed, epoch) not in self._orders:
+            order = list(range(len(self.train)))
+            random.Random(f"{seed}/{epoch}").shuffle(order)
+            # Two epochs at a time: attempts of a step may fall into this one and the next.
+            self._orders = {**dict([*self._orders.items()][-1:]), (seed, epoch): order}
+        return self._orders[seed, epoch]
 
 
 def is_correct(score: Score) -> bool | None:

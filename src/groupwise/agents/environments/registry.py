@@ -4,8 +4,8 @@ orders                      questions about orders, with tools on an SQLite data
 conversation:FILE.jsonl     your own scenarios, one JSON object per line
 reasoning_gym:NAME          a reasoning-gym dataset, one turn each
 textarena:NAME              a single-player game of TextArena
-python:FILE.py:NAME         your own object, or a function or class that makes one, or
-python:package.module:NAME  an `async def rollout(client, task)` with a list TASKS beside it
+FILE.py:NAME                your own object, or a function or class that makes one, or
+package.module:NAME         an `async def rollout(client, task)` with a list TASKS beside it
 """
 
 import difflib
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from groupwise.agents.conversation.custom_rollout import RolloutScenarios
+from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.data import reasoning_gym
 from groupwise.agents.data.rows import refused
 from groupwise.agents.environments import textarena
@@ -24,12 +24,11 @@ from groupwise.agents.environments.orders import Orders
 from groupwise.agents.environments.task import OneTurnScenarios
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError
-from groupwise.user_code import load_module
+from groupwise.user_code import load_module, names_code, place_and_name
 
-PYTHON = "python:"
 SCENARIOS: dict[str, Callable[..., Scenarios]] = {"orders": Orders}
 CONVERSATION = "conversation:"
-PREFIXES = (PYTHON, CONVERSATION, textarena.PREFIX)
+PREFIXES = (CONVERSATION, textarena.PREFIX)
 NEEDED = ("name", "training", "held_out", "make")
 
 
@@ -37,17 +36,17 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
     """Return the scenarios that `task.environment` names, made with `task.options`."""
     # The file with what users said belongs to the run (`agents/memory/run_memory`), not to the environment.
     name, options = task.environment, {key: value for key, value in task.options.items() if key != "memory"}
-    if name.startswith(PYTHON):
-        return _own(name, options)
     if name.startswith(reasoning_gym.PREFIX):
         return OneTurnScenarios(reasoning_gym.GymProblems(name.removeprefix(reasoning_gym.PREFIX), options))
     if name.startswith(CONVERSATION):
         return _made(name, partial(ConversationEnvironment.from_file, name.removeprefix(CONVERSATION)), options)
     if name.startswith(textarena.PREFIX):
         return _made(name, partial(textarena.TextArena, name.removeprefix(textarena.PREFIX)), options)
+    if names_code(name):
+        return _own(name, options)
     if name not in SCENARIOS:
         near = difflib.get_close_matches(name, SCENARIOS, 1)
-        known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "python:FILE:NAME"))
+        known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "FILE.py:NAME"))
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise refused(f"task.environment = {name!r} does not name a conversation", f"{hint}It may be {known}.")
     return _made(name, SCENARIOS[name], options)
@@ -55,7 +54,10 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
 
 def names_scenarios(task: TaskSettings) -> bool:
     """Return whether `task.environment` names a conversation, not problems with one answer."""
-    return task.environment in SCENARIOS or task.environment.startswith(PREFIXES)
+    name = task.environment
+    if name.startswith(reasoning_gym.PREFIX):
+        return False
+    return name in SCENARIOS or name.startswith(PREFIXES) or names_code(name)
 
 
 def _made(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Scenarios:
@@ -71,10 +73,10 @@ def _made(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Scena
 
 
 def _own(name: str, options: dict[str, Any]) -> Scenarios:
-    place, _, attribute = name.removeprefix(PYTHON).rpartition(":")
-    if not place or not attribute:
+    place, attribute = place_and_name(name)
+    if not attribute:
         message = f"task.environment = {name!r} must name a file or module and an object in it"
-        raise refused(message, "Write python:FILE.py:NAME or python:package.module:NAME.")
+        raise refused(message, "Write FILE.py:NAME or package.module:NAME.")
     module = load_module(place, lambda fault: refused(f"{place} {fault}"))
     found = getattr(module, attribute, None)
     if found is None:

@@ -1,6 +1,6 @@
 """Sums of reasoning-gym whose written working counts: demonstrations show it, and correct steps are rewarded.
 
-    environment = "python:groupwise.agents.environments.worked_sums:WorkedSums"
+    environment = "groupwise.agents.environments.worked_sums:WorkedSums"
 
 Also an example of writing your own scenarios. Questions and right answers come from the library.
 """

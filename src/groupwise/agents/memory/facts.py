@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from groupwise.agents.memory import statements
-from groupwise.agents.memory.vocabulary import STOP_WORDS, stem, words
+from groupwise.agents.memory.vocabulary import STOP_WORDS, words
+from groupwise.stems import stem
 
 LONGEST = 200  # characters of a fact
 # Words of a subject that do not distinguish it: "my new address" corrects "my address".

@@ -19,8 +19,9 @@ from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.streaming import SpeechStream, ThoughtPiece
 from groupwise.agents.environments.contract import Reply
 from groupwise.agents.openai.requests import CompletionRequest, RequestError
-from groupwise.language.engine import Engine, Sampled
+from groupwise.language.engine import Sampled
 from groupwise.language.engine.request import OnToken
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.thoughts import REASONING
 from groupwise.types import Message
 
@@ -30,7 +31,7 @@ FINISH = {"stop": "stop", "length": "length", "context": "length", "cancelled": 
 class Completion:
     """One request being answered under the name `model`."""
 
-    def __init__(self, engine: Engine, frame: Frame, request: CompletionRequest, model: str) -> None:
+    def __init__(self, engine: TokenEngine, frame: Frame, request: CompletionRequest, model: str) -> None:
         self.engine, self.request, self.model = engine, request, model
         self.frame = frame.with_options(request.options)
         self.id, self.created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())

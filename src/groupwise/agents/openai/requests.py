@@ -1,14 +1,18 @@
 """Reads and checks a chat-completions request. What cannot be honoured is refused by name, never silently ignored."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from groupwise.agents.data.problems import template_options
 from groupwise.errors import ContractError
-from groupwise.language.engine import SamplingParams
 from groupwise.types import Message
+
+if TYPE_CHECKING:  # rollout workers read messages too, and load no model
+    from groupwise.language.engine import SamplingParams
 
 NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 LIMITS = ("max_completion_tokens", "max_tokens")

@@ -7,16 +7,24 @@ softmod           soft modules for several tasks (arXiv 2003.13661)
 gpmixture         an infinite mixture of Gaussian processes (arXiv 2006.11441)
 """
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
 
-from groupwise.control.papers import gpmixture, pcgrad, softmod
-from groupwise.control.papers import grpo_replication as grpo
-from groupwise.control.papers.paper_result import PaperFinding, Progress
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-# Each experiment by name, with its default number of seeds.
-PAPERS: dict[str, tuple[Callable[[Sequence[int], Progress], PaperFinding], int]] = {
-    "grpo": (grpo.experiment, 8),
-    "pcgrad": (pcgrad.experiment, 10),
-    "softmod": (softmod.experiment, 6),
-    "gpmixture": (gpmixture.experiment, 8),
+if TYPE_CHECKING:
+    from groupwise.control.papers.paper_result import Experiment
+
+# Each experiment by name: its module, and its default number of seeds.
+PAPERS = {
+    "grpo": ("grpo_replication", 8),
+    "pcgrad": ("pcgrad", 10),
+    "softmod": ("softmod", 6),
+    "gpmixture": ("gpmixture", 8),
 }
+
+
+def experiment_of(name: str) -> Experiment:
+    """The function that repeats a paper's experiment; its module is imported now."""
+    experiment: Experiment = import_module(f"{__name__}.{PAPERS[name][0]}").experiment
+    return experiment

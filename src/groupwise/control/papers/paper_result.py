@@ -39,6 +39,9 @@ class PaperFinding:
         return f"{self.claim}: {'reproduced' if self.appeared else 'not reproduced'}, {self.outcome}."
 
 
+Experiment = Callable[[Sequence[int], Progress], PaperFinding]
+
+
 def gain(ours: ArrayLike, theirs: ArrayLike) -> Interval:
     """Ours minus theirs [seeds], paired by seed: the mean difference with Student's 95% interval."""
     return paired_difference(_column(ours), _column(theirs)).interval

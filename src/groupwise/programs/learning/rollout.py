@@ -18,7 +18,8 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.foreign_programs import ProgramFailed
 from groupwise.language.chat_templates import chat_ids
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Sampled, SamplingParams
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.programs.declaration import CodeOptions
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator, RewardWeights, score
 from groupwise.programs.language.operators import quoted
@@ -37,7 +38,9 @@ ASK = (
 class Programs:
     """Samples a group of programs for every problem, all in one continuous batch."""
 
-    def __init__(self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
+    independent = True
+
+    def __init__(self, engine: TokenEngine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
         self.engine, self.tokenizer, self.params = engine, tokenizer, params
         self.group_size, self.seed = group_size, seed
 
@@ -225,7 +228,7 @@ class ProgramExamination:
     """Evaluates the policy on a fixed set of problems. `shown` are the first few programs of the latest evaluation."""
 
     def __init__(
-        self, cfg: TrainingConfig, options: CodeOptions, engine: Engine, tokenizer: Any, drawn: SamplingParams
+        self, cfg: TrainingConfig, options: CodeOptions, engine: TokenEngine, tokenizer: Any, drawn: SamplingParams
     ) -> None:
         self.engine, self.tokenizer, self.drawn = engine, tokenizer, drawn
         self.problems = held_out(options.family_names, options.levels, cfg.run.eval_episodes, cfg.run.eval_seed)

@@ -1,0 +1,127 @@
+"""The terminal as a newcomer meets it: quick answers, one syntax, and files beside the settings that name them."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupwise import cli
+from groupwise.cli import COMMANDS, GROUPS
+from groupwise.config import load_config
+
+HEAVY = ("torch", "transformers", "numba", "matplotlib", "gymnasium", "sqlalchemy", "numpy", "groupwise.workflows")
+WORDS = [[name] for name in COMMANDS] + [[group, name] for group, (_, inner) in GROUPS.items() for name in inner]
+
+
+def imported_by(*lines: list[str], at: Path) -> list[str]:
+    """What of HEAVY these command lines import, in one new process."""
+    code = (
+        "import sys; from groupwise.cli import run\n"
+        f"for words in {list(lines)!r}: run(words)\n"
+        f"print('', *[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=at, capture_output=True, text=True, check=True)
+    return found.stderr.splitlines()[-1].split()
+
+
+def test_no_help_imports_anything_heavy(tmp_path: Path) -> None:
+    assert imported_by(*([*words, "--help"] for words in WORDS), at=tmp_path) == []
+
+
+def test_looking_at_runs_settings_and_keys_imports_no_torch(tmp_path: Path) -> None:
+    looked = imported_by(["runs"], ["show"], ["config", "show"], ["keys", "list"], at=tmp_path)
+    assert not {"torch", "transformers", "numba", "matplotlib", "groupwise.workflows"} & set(looked)
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_help_has_no_noise(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*words, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert not any(noise in shown for noise in ("--empty-", "--no-", "[default: ()]", "[default: False]", "[ARGS]"))
+
+
+def test_a_folder_of_settings_works_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "reward.py").write_text("def brief(turns):\n    return -len(turns[-1]['content'])\n")
+    (folder / "sums.jsonl").write_text('{"prompt": "1+1", "answer": "2"}\n{"prompt": "1+2", "answer": "3"}\n')
+    (folder / "run.toml").write_text(
+        '[task]\nproduct = "language"\nenvironment = "sums.jsonl"\n'
+        'options = { eval_file = "sums.jsonl", prompt = "prompt" }\n'
+        '[reward]\nname = "reward.py:brief"\n[run]\noutput_dir = "runs"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    cfg = load_config("mine/run.toml", ["task.options.check=other.py:f"])
+    assert (cfg.task.environment, cfg.reward.name) == ("mine/sums.jsonl", "mine/reward.py:brief")
+    assert dict(cfg.task.options) == {"eval_file": "mine/sums.jsonl", "prompt": "prompt", "check": "other.py:f"}
+    assert cfg.run.output_dir == "runs"  # a run belongs where one works
+    monkeypatch.chdir(folder)
+    assert load_config("run.toml").reward.name == "reward.py:brief"
+
+
+ENVIRONMENT = """
+import gymnasium
+import numpy as np
+
+class Corridor(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (1,)), gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        self.x = 0
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        self.x += 1 if action else -1
+        return np.full(1, self.x, np.float32), float(self.x > 3), self.x > 3, False, {}
+
+gymnasium.register("Corridor-v0", Corridor, max_episode_steps=8)
+"""
+
+
+def test_an_environment_of_ones_own_is_named_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("corridor.py").write_text(ENVIRONMENT)
+    Path("run.toml").write_text('environment = "corridor.py:Corridor-v0"\nnum_episodes = 1\n')
+    assert cli.run(["train", "run.toml", "--quiet"]) == 0
+    assert Path("runs/corridor-1").is_dir()
+    assert cli.run(["eval", "--episodes", "1", "--gif", "x.gif"]) == 2
+    assert "has no render mode rgb_array" in capsys.readouterr().err
+    assert cli.run(["config", "check", "run.toml", "--set", "task.environment=corridors:Corridor-v0"]) == 2
+    assert "FILE.py:ID" in capsys.readouterr().out
+
+
+def test_a_column_of_a_log_is_called_end(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    rows = [f"{n},{work},2025-01-0{n} 0{hour}:00:00" for n in range(1, 9) for hour, work in ((8, "Ask"), (9, "Answer"))]
+    log.write_text("\n".join(["Order,Step,Finished", *rows]))
+    words = ["requirements", str(log), "-o", str(tmp_path / "out.yaml")]
+    assert cli.run([*words, "--column", "case=Order", "--column", "activity=Step", "--column", "end=Finished"]) == 0
+
+
+def test_the_event_log_that_ships_gives_requirements(tmp_path: Path) -> None:
+    log = Path(__file__).parents[2] / "examples" / "workflows" / "claims.csv"
+    assert cli.run(["requirements", str(log), "-o", str(tmp_path / "claims.yaml")]) == 0
+    assert "Assess damage" in (tmp_path / "claims.yaml").read_text()
+
+
+def test_a_score_keeps_to_the_width_of_a_terminal() -> None:
+    from rich.console import Console
+
+    from groupwise.commands.workflow_analysis import tree
+    from groupwise.workflows.scoring import ScorePart
+
+    part = ScorePart("whole", 1.0, 1.0, "w", parts=(ScorePart("cost", 0.5, 0.5, "many words " * 20),))
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(tree(part))
+    lines = console.export_text().splitlines()
+    assert len(lines) > 3
+    assert all(len(line) <= 80 and "many word " not in line for line in lines)
+
+
+def test_completion_can_be_installed(tmp_path: Path) -> None:
+    words = ["--install-completion", "--shell", "bash", "--output", str(tmp_path / "g.bash")]
+    done = subprocess.run([sys.executable, "-m", "groupwise", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "groupwise" in (tmp_path / "g.bash").read_text()
