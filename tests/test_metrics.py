@@ -57,7 +57,7 @@ def numbers(event: Event) -> dict[str, float | None]:
 )  # fmt: skip
 def test_every_number_that_a_run_logs_is_in_the_registry(product: str, tmp_path: Path) -> None:
     settings = {"product": product, "output_dir": str(tmp_path), **RUNS[product]}
-    known, seen = registry(product), set()
+    known, seen = registry(product), set[str]()
     cfg = TrainingConfig.from_dict(settings)
     declared = find(product)
     cfg = declared.prepare(cfg)

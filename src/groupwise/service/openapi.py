@@ -128,8 +128,8 @@ def _value(field: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) ->
     if kind == "array":
         plain = schema.get("items", {}).get("type") in ("string", "integer", "number")
         return known if isinstance(known, list) and plain else [_value(field, schema.get("items", {}), schemas)]
-    fallback = {"string": "…", "integer": 1, "number": 0.5, "boolean": True}
-    fits = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    fallback: dict[str, Any] = {"string": "…", "integer": 1, "number": 0.5, "boolean": True}
+    fits: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
     if kind in fits and known is not None and isinstance(known, fits[kind]):
         return known
     if kind == "integer" or kind == "number":
