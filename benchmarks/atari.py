@@ -28,6 +28,7 @@ from record import print_result
 
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control import grpo as product
+from groupwise.control.environments import make_environment
 from groupwise.reporting.statistics import student_quantile
 from groupwise.rollout.contract import random_actions
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
@@ -66,7 +67,7 @@ def train(game: str, seed: int, steps: int) -> dict[str, Any]:
         )
         events = list(execute(create_run(cfg), build))
     seconds, policy = time.perf_counter() - began, made[0].policy
-    environment = product.make_environment(cfg.task)
+    environment = make_environment(cfg.task)
     tasks = [Task(f"{game}/{start}", game, start) for start in STARTS]
     groups = collect_groups(environment, policy, tasks, 1, np.random.default_rng(1), version=0, prefix="judged")
     return {

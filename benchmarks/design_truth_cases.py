@@ -416,11 +416,12 @@ def _staff_faults(stated: Stated, design: blocks.Design) -> list[str]:
         if not told.get("least", 1) <= servers.get(pool, told.get("least", 1)) <= told.get("most", 1):
             found.append(f"pool {pool!r} has {servers.get(pool)} servers")
         members = [person for person, own in people.items() if pool in own["pools"]]
-        if members and servers.get(pool) != len(members):
+        if members and servers.get(pool, 1) > len(members):
             found.append(f"pool {pool!r} has {servers.get(pool)} servers but {len(members)} people")
     rules = stated.get("rules", {})
     found += [f"separate: {a!r}, {b!r}" for a, b in rules.get("separate", ()) if chosen[a] and chosen[a] == chosen[b]]
-    able = {name: _able(stated, name, pool) for name, pool in chosen.items()}
+    working = _working(stated, servers)
+    able = {name: _able(stated, name, pool, working) for name, pool in chosen.items()}
     found += [f"nobody has the skills for {name!r}" for name, who in able.items() if who is not None and not who]
     for a, b in rules.get("different_people", ()):
         if able[a] is not None and able[a] == able[b] and len(able[a] or ()) < 2:
@@ -431,11 +432,21 @@ def _staff_faults(stated: Stated, design: blocks.Design) -> list[str]:
     return found
 
 
-def _able(stated: Stated, name: str, pool: str | None) -> set[str] | None:
-    """The people of the pool with the skills for an activity; None if its pool has no named people."""
+def _working(stated: Stated, servers: Mapping[str, int]) -> set[str]:
+    """The people who work: the first of each pool, as many as it has servers."""
+    found = set[str]()
+    for pool, told in stated.get("pools", {}).items():
+        named = [who for who, own in stated.get("people", {}).items() if pool in own["pools"]]
+        found |= {*named[: servers.get(pool, max(told.get("least", 1), 1))]}
+    return found
+
+
+def _able(stated: Stated, name: str, pool: str | None, working: Set[str]) -> set[str] | None:
+    """The people at work in the pool with the skills for an activity; None if its pool has no named people."""
     people = {who: own for who, own in stated.get("people", {}).items() if pool in own["pools"]}
     skills = set(stated["activities"][name].get("skills", ()))
-    return {who for who, own in people.items() if skills <= set(own.get("skills", ()))} if people else None
+    able = {who for who, own in people.items() if who in working and skills <= set(own.get("skills", ()))}
+    return able if people else None
 
 
 # How busy everybody is.

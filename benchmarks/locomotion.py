@@ -30,6 +30,7 @@ from record import kept, print_result
 
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control import grpo as product
+from groupwise.control.environments import make_environment
 from groupwise.reporting.canvas import MANY, MUTED, render
 from groupwise.reporting.statistics import student_quantile
 from groupwise.rollout.episodes import evaluate_greedy
@@ -56,7 +57,7 @@ def train(environment: str, seed: int, steps: int | None) -> dict[str, Any]:
         cfg = cfg.replace(total_samples=steps) if steps else cfg
         taken = [event.data for event in execute(create_run(cfg), build) if event.type == "step"]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    judge = product.make_environment(cfg.task)
+    judge = make_environment(cfg.task)
     return {
         "environment": environment,
         "seed": seed,
@@ -121,7 +122,7 @@ def main() -> None:
     for environment in options.environments:
         rows = [row for row in found if row["environment"] == environment]
         task = load_config(CONFIGS / f"{environment}.toml").task
-        chance[environment] = float(np.mean(play_by_chance(product.make_environment(task), STARTS)))
+        chance[environment] = float(np.mean(play_by_chance(make_environment(task), STARTS)))
         name = environment.split("-")[0].lower()
         gains = [float(np.mean(row["greedy"])) - chance[environment] for row in rows]
         claims[f"{name}_over_chance"], intervals[f"{name}_over_chance"] = over_seeds(gains)

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 from record import print_result
-from repair_desk import FAULTS, LEARNED, SHORT, TESTED, grade, reply
+from repair_desk import FAULTS, LEARNED, SHORT, TESTED, grade, reply, right_reply
 from reward_attacks import accuracy, checks, pairs
 
 from groupwise.agents import language_product as product
@@ -107,14 +107,16 @@ class Watched:
         return [[round(float(value), 4) for value in np.mean(block, 0)] for block in blocks]
 
 
-def write_data(folder: Path) -> dict[str, Any]:
-    """Prompts with replies of every quality to imitate, and prompts that are only judged on."""
+def write_data(folder: Path, *, references: bool = False) -> dict[str, Any]:
+    """Prompts with replies of every quality to imitate, and others to judge on; if asked, each with a right reply."""
     rng = random.Random(0)
     prompts = [
         {"fault": fault, "prompt": words.format(a=appliance, f=fault)}
         for fault in FAULTS for appliance in SHORT.appliances for words in SHORT.asking
     ]  # fmt: skip
     rng.shuffle(prompts)
+    if references:
+        prompts = [{**row, "reference": right_reply(row["fault"])} for row in prompts]
     held_out, rest = prompts[:64], prompts[64:]
     shown = [{**row, "reply": reply(rng, SHORT, row["fault"]).text} for row in rest * 24]
     for name, rows in (("train", shown), ("eval", [{**row, "reply": ""} for row in held_out])):
@@ -179,7 +181,7 @@ def with_samples(parts: Parts, cfg: TrainingConfig) -> Parts:
     greedily = parts.evaluate
     assert greedily is not None
     problems = find_problems(cfg.task).held_out(cfg.run.eval_seed, cfg.run.eval_episodes)
-    rollout = with_size(source.rollout)
+    rollout = replies_of(source.rollout, SAMPLES)
 
     def evaluate(policy: Policy) -> dict[str, float]:
         groups = rollout.collect([Task(f"judged/{n}", problem, 10**9 + n) for n, problem in enumerate(problems)])
@@ -194,8 +196,9 @@ def with_samples(parts: Parts, cfg: TrainingConfig) -> Parts:
     return replace(parts, evaluate=evaluate)
 
 
-def with_size(rollout: Completions) -> Completions:
-    return Completions(rollout.engine, rollout.tokenizer, rollout.params, SAMPLES, rollout.seed)
+def replies_of(rollout: Completions, samples: int) -> Completions:
+    """Another number of replies to each prompt."""
+    return Completions(rollout.engine, rollout.tokenizer, rollout.params, samples, rollout.seed)
 
 
 def interval(values: Sequence[float]) -> list[float]:

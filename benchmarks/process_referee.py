@@ -10,9 +10,10 @@ requirements say is taken as follows:
 - Each server is a person. Named people may be in several pools and have hours of their own, which count while their
   first pool works. At the end of a shift work rests and goes on in the next one. Time 0 is Monday 0:00.
 - Activities of `different_people` are never given to the last person who did the other; those of `same_person` only to
-  that person. Among the free, the first in the file is taken; a queue is served in order of arrival, except that a
-  request waiting for somebody in particular is passed over, and that pools may serve by priority, by due time
-  or the shortest first.
+  that person. Nobody takes work who would leave nobody for the duties that are linked with it and still to be done, as
+  long as somebody in the pool would not. Among the free, the first in the file is taken; a queue is served in order of
+  arrival, except that a request waiting for somebody in particular is passed over, and that pools may serve by
+  priority, by due time or the shortest first.
 - Gateways whose conditions name one variable decide alike: the first draws its value, the others use what is known
   of it. It is drawn anew when the activity that decides it (an outcome of the requirements) was done again.
 - A loop of the requirements repeats at most `most` times: after that, its way back is closed.
@@ -307,8 +308,10 @@ class Case:
 class Office:
     """Gives waiting work to free people, whenever work arrives, somebody becomes free, or a shift begins."""
 
-    def __init__(self, world: simpy.Environment, stated: Stated, servers: list[Server]) -> None:
-        self.world, self.stated = world, stated
+    def __init__(
+        self, world: simpy.Environment, stated: Stated, servers: list[Server], doing: Mapping[str, str]
+    ) -> None:
+        self.world, self.stated, self.doing = world, stated, doing
         self.members: dict[str, list[Server]] = defaultdict(list)
         for server in servers:
             for pool in server.pools:
@@ -347,7 +350,7 @@ class Office:
             if not here:
                 kept += queue[place:]
                 break
-            chosen = next((server for server in here if self._may(server, request)), None)
+            chosen = self._chosen(here, request)
             if chosen is None:
                 kept.append(request)
                 continue
@@ -361,10 +364,31 @@ class Office:
         if kept and later:
             self._wake(pool, min(later))
 
-    def _may(self, server: Server, request: Request) -> bool:
-        if not set(self.stated["activities"][request.activity].get("skills", ())) <= server.skills:
-            return False
+    def _chosen(self, here: list[Server], request: Request) -> Server | None:
         by, named = request.case.by, request.activity
+        able = [server for server in self.members[request.pool] if self._may(server, named, by)]
+        linked = self._linked(named)
+        rest = [one for one in linked if one not in by and one != named]
+        careful = [server for server in able if self._can_go_on({**by, named: server}, rest)] if rest else able
+        return next((server for server in here if server in (careful or able)), None)
+
+    def _linked(self, start: str) -> list[str]:
+        found = [start]
+        for one in found:
+            near = [*self.apart.get(one, ()), *self.bound.get(one, ())]
+            found += [other for other in dict.fromkeys(near) if other in self.doing and other not in found]
+        return found
+
+    def _can_go_on(self, by: dict[str, Server], rest: list[str]) -> bool:
+        if not rest:
+            return True
+        named, *others = rest
+        able = [server for server in self.members[self.doing[named]] if self._may(server, named, by)]
+        return any(self._can_go_on({**by, named: server}, others) for server in able)
+
+    def _may(self, server: Server, named: str, by: Mapping[str, Server]) -> bool:
+        if not set(self.stated["activities"][named].get("skills", ())) <= server.skills:
+            return False
         if any(by.get(other) is server for other in self.apart.get(named, ())):
             return False
         return all(by[other] is server for other in self.bound.get(named, ()) if other in by)
@@ -411,7 +435,8 @@ class Referee:
         for node in net.nodes.values():
             if node.name and node.told.get("scheduling", "fifo") != "fifo":
                 orders.setdefault(self.pool_of(node) or "", node.told["scheduling"])
-        self.office = Office(self.world, stated, self.servers)
+        doing = {node.name: self.pool_of(node) for node in net.nodes.values() if node.name}
+        self.office = Office(self.world, stated, self.servers, {name: pool for name, pool in doing.items() if pool})
         self.orders = orders
         self.limits = dict(_limits(net, stated))
         self.decided = defaultdict(list)

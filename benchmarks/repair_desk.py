@@ -97,6 +97,13 @@ def reply(rng: random.Random, phrases: Phrases, fault: str) -> Reply:
     return Reply(" ".join(said), right, safe, polite)
 
 
+def right_reply(fault: str) -> str:
+    """A reply of full worth, in the words of `SHORT`."""
+    verb, noun = FAULTS[fault]
+    said = (SHORT.sorry[0], SHORT.order[0].format(**dict(zip("xy", STEPS, strict=True))), SHORT.remedy[0])
+    return " ".join(said).format(v=verb, n=noun)
+
+
 def grade(text: str, fault: str) -> Score:
     """The true reward of whatever a model wrote, in the words of `SHORT`; saying a thing and its contrary is no merit.
 

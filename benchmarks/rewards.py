@@ -19,12 +19,13 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from record import print_result
+from record import kept, print_result
 
 from groupwise.rewards.answer_drift import answer_metrics
 from groupwise.rewards.attacks import POLITE, Example, constant_search, own_words, parroted, repeated
@@ -99,7 +100,7 @@ def constant(scorer: RewardScorer, domain: str, with_reference: bool) -> dict[st
         return [fmean(column) for column in zip(*table, strict=True)]
 
     examples = [Example(row["prompt"], row["good"]) for row in searched]
-    text, found = constant_search(own_words(reward, examples), lambda replies: mean(replies, searched), TRIES, rng)
+    text, found, _ = constant_search(own_words(reward, examples), lambda replies: mean(replies, searched), TRIES, rng)
     good = fmean(totals(scorer, reward, row["prompt"], row["reference"], [row["good"]])[0] for row in judged)
     return {"good": good, "constant": mean([text], judged)[0], "where_it_was_found": found, "text": text[:300]}
 
@@ -213,6 +214,7 @@ def alarms() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=["pairs", "constants", "alarms"])
+    parser.add_argument("--kept", metavar="FOLDER", help="where constants that were found are kept")
     parser.add_argument("--json", action="store_true", help="for the sake of one form: the result is JSON anyway")
     asked = parser.parse_args()
     claims: dict[str, Any] = {}
@@ -232,7 +234,9 @@ def main() -> None:
             }
         if "constants" in asked.parts:
             raw["constants"] = {
-                f"{domain}{' with reference' if known else ''}": constant(scorer, domain, known)
+                (name := f"{domain}{' with reference' if known else ''}"): kept(
+                    asked.kept, name, partial(constant, scorer, domain, known)
+                )
                 for domain in DOMAINS
                 for known in (False, True)
             }

@@ -145,7 +145,7 @@ def _run_tests(copy: Path, tests: Sequence[str], answer: Any) -> None:
     silence = os.open(copy / "tests.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    os.environ |= {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
+    os.environ["PYTHONPATH"] = str(copy / "src")
     sys.path.insert(0, str(copy / "src"))
     first = FirstFailure()
     status = pytest.main([*OPTIONS, *tests], plugins=[first])
@@ -247,6 +247,8 @@ def main() -> int:
         return 2
     wanted = {int(number) for number in given.only.split(",") if number}
     chosen = [m for m in mutants if given.set in (None, m.set) and (not wanted or m.number in wanted)]
+    # Before torch starts its threads: tests that fork would hang in them.
+    os.environ["OMP_NUM_THREADS"] = "1"
     for name in HEAVY:
         with suppress(ImportError):
             importlib.import_module(name)

@@ -1,6 +1,7 @@
 """Groupwise: Group Relative Policy Optimization for agents, workflows, programs and control.
 
-    types errors thoughts extras files sqlite           vocabulary and plumbing
+    types errors thoughts extras files sqlite stems     vocabulary and plumbing
+    products metrics                                    the table of products; what every logged number means
     readers xml_reader foreign_programs machine_memory  foreign files and programs, and what fits in memory
     workers worker_process event_loop user_code         processes, threads, and the user's own code
     config, core                                        settings; the mathematics as pure functions

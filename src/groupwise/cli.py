@@ -34,6 +34,7 @@ COMMANDS = {
     "doctor": Command(
         "groupwise.commands.doctor:doctor", "Check this machine, and a settings file before you train.", "[CONFIG]"
     ),
+    "plan": Command("groupwise.commands.plan:estimate", "Estimate memory, time and speed of a run on GPUs.", "MODEL"),
     "runs": Command("groupwise.commands.runs:runs", "List the runs."),
     "show": Command("groupwise.commands.runs:show", "Show a run: its curve, its metrics and its hints.", "[RUN]"),
     "plot": Command("groupwise.commands.runs:plot", "Plot a metric of one or several runs.", "[RUN...]"),
@@ -66,6 +67,16 @@ GROUPS = {
     "reward": (
         "Try rewards before a run depends on them.",
         {"check": Command("groupwise.commands.reward:check", "Find out what a reward can be fooled with.", "REWARD")},
+    ),
+    "sampler": (
+        "Run vLLM servers that sample for a language model.",
+        {
+            "start": Command(
+                "groupwise.commands.sampler:start", "Start a server with a model.", "MODEL [-- VLLM-ARGS]"
+            ),
+            "status": Command("groupwise.commands.sampler:status", "List the servers that were started here."),
+            "stop": Command("groupwise.commands.sampler:stop", "Stop servers that were started here.", "[URL...]"),
+        },
     ),
     "keys": (
         "Manage the service's API keys.",

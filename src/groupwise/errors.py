@@ -5,6 +5,7 @@
     ├── ContractError (ValueError) an environment, reward, policy or product broke its contract
     ├── NoSignalError              there is nothing to learn from: every attempt failed
     ├── ResourceError              the machine has too little memory
+    ├── RankError                  the processes that train a run together cannot reach each other
     ├── RunError                   a run folder cannot be used
     │   ├── RunNotFound            no run of that name
     │   ├── RunLocked              another process is writing to it
@@ -54,6 +55,10 @@ class NoSignalError(GroupwiseError):
 
 class ResourceError(GroupwiseError):
     code = "resources"
+
+
+class RankError(GroupwiseError):
+    code = "ranks"
 
 
 class RunError(GroupwiseError):

@@ -37,6 +37,7 @@ PACKAGES: Mapping[str, str] = {
     "sqlalchemy": "service",
     "prometheus_client": "service",
     "psycopg": "postgres",
+    "ray": "ray",
 }
 """Importable package → extra."""
 

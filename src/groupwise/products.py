@@ -111,12 +111,18 @@ REQUIRED = ("check", "build")
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number that the runs of a product report. In `name`, `*` stands for any part: `eval/*/reward_mean`."""
+    """A number that the runs of a product report. In `name`, `*` stands for any part: `eval/*/reward_mean`.
+
+    Metrics with the same `panel` share a chart, where `label` names the line; `worry` says when to look closer.
+    """
 
     name: str
     meaning: str
     unit: str = ""
     better: Literal["higher", "lower", ""] = ""
+    panel: str = ""
+    label: str = ""
+    worry: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +132,8 @@ class Product:
     `sections` are the settings it has beside the common ones: its own `config.fields.Section` classes, or shared ones
     of `config.sections`. `defaults` replace general defaults, by flat name. `nameable` are its rows in the table of
     `config.nameable`: what texts in its settings can load, and who may name it. `language_model` says that its policy
-    can be chatted with and exported; `warm_start` names the product that gives it a supervised start.
+    can be chatted with and exported; `warm_start` names the product that gives it a supervised start. `grouped` says
+    that a step samples `rollout.tasks_per_step` groups, which many ranks can share.
     """
 
     name: str
@@ -138,6 +145,7 @@ class Product:
     nameable: tuple[Any, ...] = ()
     language_model: bool = False
     warm_start: str = ""
+    grouped: bool = True
 
     def check(self, cfg: TrainingConfig) -> tuple[str, ...]:
         """Refuse settings that no run can be made of, here or at all; return what else to know. It writes nothing."""

@@ -166,7 +166,7 @@ class GroupRecord:
     `text` is what the attempt said, `reasoning` what it thought and `prompt` what it answered, where there are words:
     `meta["content"]`, `meta["reasoning"]` and `meta["prompt"]` of its trajectory. `tokens` are its single tokens in
     words (`meta["tokens"]`), `acted` says which of them are the policy's own, and `token_advantages` and `token_logps`
-    what each was worth and how likely it was.
+    what each was worth and how likely it was. `exhibit` makes what else can be shown of it, as JSON.
     """
 
     group_id: str
@@ -188,6 +188,7 @@ class GroupRecord:
     token_advantages: tuple[float, ...] = ()
     token_logps: tuple[float, ...] = ()
     reasoning: str = ""
+    exhibit: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

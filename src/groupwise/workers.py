@@ -54,10 +54,14 @@ Entry: TypeAlias = "str | Callable[..., Callable[[Any], Any]]"
 
 
 class WorkerLost(GroupwiseError):
-    """The child died or could not start. `status` is its exit status, negative for a signal."""
+    """The child died or could not start. `status` is its exit status, negative for a signal.
+
+    `cannot_start` means that it said itself why its handler cannot be made: another child would fail in the same way.
+    """
 
     code = "worker_lost"
     status: int | None = None
+    cannot_start = False
 
 
 class WorkerTimeout(GroupwiseError):
@@ -142,6 +146,10 @@ class Workers:
         future.add_done_callback(lambda _, pool=self._pool: pool.count(-1))  # type: ignore[misc]
         return future
 
+    def start(self, worker: int) -> Future[None]:
+        """Start a child before its first request, or again after it died; done when its handler is made."""
+        return self._loop.submit(self._pool.start(worker))
+
     @property
     def pending(self) -> int:
         """How many requests are under way or waiting."""
@@ -156,6 +164,10 @@ class Workers:
     def pids(self) -> list[int]:
         """The children that are running."""
         return [child.process.pid for child in self._pool.children if child is not None and child.alive]
+
+    def resize(self, count: int) -> None:
+        """Have `count` children from now on. Those beyond end when they have answered what they work on."""
+        self._loop.run(self._pool.resize(count))
 
     def close(self, grace: float = EXIT) -> None:
         """End all children: ask them to, and kill those that have not ended after `grace` seconds."""
@@ -218,9 +230,11 @@ class _Recipe:
 
     def setup(self) -> tuple[bytes, bytes]:
         """What the child must know before it can unpickle, as multiprocessing has it, and what it unpickles then."""
-        main = {} if isinstance(self.entry, str) else multiprocessing.spawn.get_preparation_data(self.name)
+        recipe = pickle.dumps((self.entry, self.args))
+        # The program's own script runs again in the child, but only if something of it is needed there.
+        main = multiprocessing.spawn.get_preparation_data(self.name) if b"__main__" in recipe else {}
         main = {key: value for key, value in main.items() if key.startswith("init_main")}
-        return pickle.dumps((self.json, main)), pickle.dumps((self.entry, self.args))
+        return pickle.dumps((self.json, main)), recipe
 
 
 @dataclass(eq=False)
@@ -282,6 +296,7 @@ class _Pool:
         # its start.
         self._active = [0] * count
         self._opening = [asyncio.Lock() for _ in range(count)]
+        self._limit = count  # places from here on are not handed out any more
         self._waiting: deque[tuple[int | None, asyncio.Future[int]]] = deque()
         self._numbers = itertools.count(1)
 
@@ -300,6 +315,25 @@ class _Pool:
             request.cancelled = True
             request.cancel()
             raise
+
+    async def start(self, place: int) -> None:
+        await self._started(place)
+
+    async def resize(self, count: int) -> None:
+        new = max(0, count - len(self.children))
+        self.children += [None] * new
+        self._active += [0] * new
+        self._opening += [asyncio.Lock() for _ in range(new)]
+        self._limit = count
+        await asyncio.gather(*(self._retire(place) for place in range(count, len(self.children))))
+        self._hand_out()
+
+    async def _retire(self, place: int) -> None:
+        child = self.children[place]
+        if child is not None and not self._active[place]:
+            self.children[place] = None
+            child.send(0, Kind.END)
+            await child.end(EXIT)
 
     async def close(self, grace: float) -> None:
         self._closed = True
@@ -380,6 +414,8 @@ class _Pool:
     def _release(self, place: int, work: asyncio.Future[Any]) -> None:
         work.cancelled() or work.exception()  # mark as seen: if the request was cancelled, nobody else looks
         self._active[place] -= 1
+        if place >= self._limit:
+            self._retiring = asyncio.ensure_future(self._retire(place))
         self._hand_out()
 
     def _hand_out(self) -> None:
@@ -398,7 +434,7 @@ class _Pool:
 
     def _room_for(self, worker: int | None) -> int | None:
         """The child that is least busy, preferably one that has started; None if it has no room."""
-        places = range(len(self.children)) if worker is None else (worker,)
+        places = range(self._limit) if worker is None else (worker,)
         best = min(places, key=lambda place: (self._active[place], self.children[place] is None))
         return best if self._active[best] < self.at_once else None
 
@@ -435,7 +471,9 @@ def how_it_ended(status: int | None) -> str:
 
 def _lost(recipe: _Recipe, process: subprocess.Popen[Any], frame: Frame | None = None) -> WorkerLost:
     if frame is not None:  # it said why before it ended
-        return WorkerLost(f"the worker process {recipe.name} cannot start: {frame[2].decode('utf8', 'replace')}")
+        refusal = WorkerLost(f"the worker process {recipe.name} cannot start: {frame[2].decode('utf8', 'replace')}")
+        refusal.cannot_start = True
+        return refusal
     hint = "Signal 9 often means that the machine ran out of memory." if process.returncode == -signal.SIGKILL else ""
     lost = WorkerLost(f"the worker process {recipe.name} {how_it_ended(process.returncode)}", hint=hint)
     lost.status = process.returncode

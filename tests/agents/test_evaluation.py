@@ -396,7 +396,8 @@ def test_the_summary_of_rewards_and_checks_by_hand() -> None:
     found = summary(Graded(rewards, checks), [1, 1, 1, 1])
     assert found == pytest.approx({
         "eval/reward_mean": 8.0, "eval/reward_std": math.sqrt(2 / 3), "eval/length_mean": 1.0, "eval/attempts": 4.0,
-        "eval/failed_share": 0.25, "eval/accuracy": 0.5, "eval/check_mean": 0.75, "eval/check_failed_share": 0.5,
+        "eval/failed_share": 0.25, "eval/accuracy": 0.5, "eval/check_mean": 0.75, "eval/check_std": 0.25,
+        "eval/check_failed_share": 0.5,
     })  # fmt: skip
 
 

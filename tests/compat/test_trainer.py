@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.agents.conversation.custom_rollout import RolloutScenarios
+from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
 from groupwise.agents.environments.contract import Observation, Reply, Transition
 from groupwise.agents.model_start import load_run

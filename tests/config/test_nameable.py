@@ -294,8 +294,19 @@ def test_no_option_of_a_reward_that_loads_something_is_free(name: str) -> None:
     with pytest.raises(NotAllowed, match=f"reward.options.{name} = 'os:system'"):
         permitted(cfg, Reach(models=("a/b",)))
     assert {row.setting for row in COMMON if not row.train and not row.is_plain} == {
-        f"reward.options.{own}" for own in ("base_url", "cache_path", "record_path", "api_key", "fallback", "heuristic")
-    }
+        *(f"reward.options.{own}" for own in (
+            "base_url", "cache_path", "record_path", "api_key", "fallback", "heuristic",
+        )),
+        "vllm.servers", "vllm.folder",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("vllm_servers", ["http://10.0.0.1:8000"]), ("vllm_folder", "/srv/weights")]
+)
+def test_only_an_administrator_says_where_samplers_and_their_weights_are(name: str, value: object) -> None:
+    with pytest.raises(NotAllowed, match=f"vllm.{name.removeprefix('vllm_')} = .* needs scope 'admin'"):
+        permitted(TrainingConfig.from_dict({**LANGUAGE, name: value}), Reach(models=("a/b",)))
 
 
 def test_what_the_service_made_itself_is_not_checked_and_everything_else_is(reach: Reach) -> None:

@@ -11,7 +11,7 @@ import pytest
 from groupwise.config import rules
 from groupwise.config.fields import Finding
 from groupwise.config.rules import RULES, Rule, broken_rules, settings_of_rule
-from groupwise.config.sections import SECTIONS, AdvantageSettings, GroupingSettings, LossSettings
+from groupwise.config.sections import SETTINGS, AdvantageSettings, GroupingSettings, LossSettings
 from groupwise.core.losses import clip_range
 
 LOSSES = get_args(LossSettings.model_fields["loss_type"].annotation)
@@ -147,12 +147,21 @@ def test_a_template_is_not_given_what_every_conversation_gives_it(name: str) -> 
     assert rules.template_options_are_free({"enable_thinking": True}) is None
 
 
+@pytest.mark.parametrize("servers", [(), ("http://127.0.0.1:8000",)])
+@pytest.mark.parametrize("sampler", ["own", "vllm"])
+def test_servers_are_named_for_a_sampler_of_a_language_model(sampler: str, servers: tuple[str, ...]) -> None:
+    finding = rules.a_sampler_needs_servers(sampler, servers)
+    assert (finding is not None) is (sampler == "vllm" and not servers)
+    for product, has_model in (("language", True), ("agent", True), ("code", True), ("control", False), ("ppo", False)):
+        finding = rules.a_sampler_samples_text(sampler, product)
+        assert (finding is not None) is (sampler == "vllm" and not has_model)
+
+
 def test_every_rule_of_this_file_is_applied_and_every_setting_of_one_exists() -> None:
     public = [value for name, value in vars(rules).items() if callable(value) and _returns_finding(value)]
     assert set(RULES) == set(public)
-    assert len(RULES) == len(public) == 16
-    known = {name for section in SECTIONS.values() for name in section.model_fields}
-    assert all(set(settings_of_rule(rule)) <= known for rule in RULES)
+    assert len(RULES) == len(public) == 18
+    assert all(set(settings_of_rule(rule)) <= set(SETTINGS) for rule in RULES)
 
 
 def _returns_finding(value: Any) -> bool:

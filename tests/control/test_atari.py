@@ -10,6 +10,7 @@ import pytest
 
 from groupwise.config import load_config
 from groupwise.control import grpo as product
+from groupwise.control.environments import make_environment
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 
@@ -22,7 +23,7 @@ GAMES = ("ALE/Breakout-v5", "ALE/SpaceInvaders-v5", "ALE/Boxing-v5")
 
 @pytest.mark.parametrize("game", GAMES)
 def test_equal_seeds_start_alike_and_bytes_become_shares(game: str) -> None:
-    environment = product.make_environment(load_config(EXAMPLE).replace(environment=game).task)
+    environment = make_environment(load_config(EXAMPLE).replace(environment=game).task)
     first, second, _ = environment.reset([7, 7, 8])
     assert first.shape == (128,)
     assert np.array_equal(first, second)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.control.policy import MLPPolicy, normal
+from groupwise.control.acting import normal
+from groupwise.control.policy import MLPPolicy
 from groupwise.errors import ContractError
 from groupwise.types import Box, Discrete, MultiDiscrete
 

@@ -55,4 +55,4 @@ def test_two_workers_design_exactly_what_one_does(shared: Designer) -> None:
                 assert np.array_equal(mine.plans.seen, theirs.plans.seen)
                 assert [one.logp for one in mine.candidates] == [one.logp for one in theirs.candidates]
     assert shared.workers is not None
-    assert len(shared.workers.pids) == 2, "both workers had something to do"
+    assert len(shared.workers.backend.pids) == 2, "both workers had something to do"

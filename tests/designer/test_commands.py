@@ -63,6 +63,7 @@ def test_it_writes_every_format_and_tells_what_it_did(
         "loan application: Score 0.",
         "Pareto-optimal designs",
         "Changes from loan.bpmn",
+        "Staff: front office ",
         "40 evaluations",
         *STAGES,
     ):

@@ -9,10 +9,10 @@ import numpy as np
 from groupwise.designer.familiarity import training_distance
 from groupwise.designer.generations import RULED, Generations
 from groupwise.designer.heuristics import (
+    ALWAYS,
     FIRST,
     HEURISTICS,
     PORTFOLIO,
-    WIDEST,
     HeuristicQueue,
     genes_of,
     heuristic_keys,
@@ -27,7 +27,7 @@ from groupwise.workflows.requirements import Demand
 
 def test_the_portfolio_comes_first_and_then_what_resembles_the_best() -> None:
     queue = HeuristicQueue()
-    first = [*WIDEST, *(HEURISTICS[number] for number in PORTFOLIO[:FIRST])]
+    first = [*ALWAYS, *(HEURISTICS[number] for number in PORTFOLIO[:FIRST])]
     assert queue.next(len(first)) == first
     assert queue.next(2) == [], "nothing is known of any of them yet"
     best = HEURISTICS[PORTFOLIO[1]]

@@ -10,8 +10,9 @@ import pytest
 
 from groupwise.designer.construction import construct
 from groupwise.designer.pipeline import Designer
+from groupwise.designer.plans import AFTER_CHECKS, BESIDE_WAITING, STAGED, WIDEST, DecisionBatch
 from groupwise.designer.policy import load_policy
-from groupwise.designer.problem import DesignProblem
+from groupwise.designer.problem import DesignProblem, Ints
 from groupwise.designer.results.explanation import one_line
 from groupwise.designer.tasks import Drafter
 from groupwise.errors import ConfigError
@@ -102,8 +103,35 @@ def test_a_branch_whose_outcomes_all_end_the_case_is_kept_apart_from_those_who_g
             {"loops": [{"name": "again", "activities": ["judge"], "after": "judge", "again": 0.4, "redo": ["ask"]}],
              "rules": {"precedes": [["judge", "discharge"]]}},
         ),
+        (
+            [ADMITTED],
+            {"loops": [{"name": "again", "activities": ["judge"], "after": "judge", "again": 0.4, "most": 2,
+                        "redo": ["ask"], "give_up": {"activities": ["ward"]}}],
+             "rules": {"precedes": [["judge", "discharge"]]}},
+        ),
+        (
+            [{"name": "first", "after": "ask", "branches": {"on": {"probability": 0.4, "activities": ["ward"]},
+                                                            "over": {"probability": 0.6, "ends": True}}},
+             {"name": "second", "after": "judge", "branches": {"on": {"probability": 0.7},
+                                                               "over": {"probability": 0.3, "ends": True}}}],
+            {"rules": {"precedes": [["ask", "judge"], ["judge", "treat"], ["treat", "ward"]]}},
+        ),
+        (
+            [{"name": "first", "after": "ask", "branches": {"on": {"probability": 0.4, "activities": ["ward"]},
+                                                            "over": {"probability": 0.6, "ends": True}}},
+             {"name": "second", "after": "judge", "branches": {"on": {"probability": 0.7},
+                                                               "over": {"probability": 0.3, "ends": True}}}],
+            {"rules": {"precedes": [["ask", "treat"], ["treat", "judge"], ["review", "ward"]]},
+             "loops": [{"name": "again", "activities": ["treat", "judge"], "after": "judge", "again": 0.3}]},
+        ),
+        (
+            [ADMITTED],
+            {"loops": [{"name": "again", "activities": ["judge"], "after": "judge", "again": 0.4, "redo": ["ask"]}],
+             "rules": {"precedes": [["ask", "judge"], ["judge", "discharge"]]}},
+        ),
     ],
-    ids=["ends inside a branch", "asked again", "both", "ends inside a round", "ends between two rounds"],
+    ids=["ends inside a branch", "asked again", "both", "ends inside a round", "ends between two rounds", "given up",
+         "the rest of a branch waits for another end", "an end before a loop with one", "back to the next round"],
 )  # fmt: skip
 def test_every_plan_for_ends_and_repeated_outcomes_keeps_the_rules_and_comes_back_from_its_drawing(
     outcomes: list[dict[str, Any]], rest: dict[str, Any]
@@ -111,8 +139,8 @@ def test_every_plan_for_ends_and_repeated_outcomes_keeps_the_rules_and_comes_bac
     required = asked(outcomes, **rest)
     problem, rng = DesignProblem(required), np.random.default_rng(1)
     assert problem.limits == ()
-    widest = np.arange(24) >= 16
-    plans = construct(problem, lambda ask: (rng.random(ask.legal.shape) * ask.legal).argmax(-1), 24, widest=widest)
+    freedom = np.arange(24) // 6
+    plans = construct(problem, lambda ask: (rng.random(ask.legal.shape) * ask.legal).argmax(-1), 24, freedom=freedom)
     for design in Drafter(problem)(plans):
         assert broken_rules(design, required) == []
         again = lift(document_of(design, required))
@@ -170,3 +198,41 @@ def test_the_examples_have_no_such_limits() -> None:
 
     for path in sorted((Path(__file__).parents[2] / "examples" / "workflows").glob("*.yaml")):
         assert DesignProblem(read_requirements(path)).limits == ()
+
+
+def freed(freedom: int) -> str:
+    """One after the other as listed, without what this freedom leaves out."""
+    desk = {"duration": {"mean": 60}, "pools": ["desk"]}
+    value = {
+        "name": "hiring",
+        "activities": {
+            "read letter": {**desk, "knock_out": 0.4},
+            "wait for references": {"kind": "receive", "duration": {"mean": 6000}},
+            "interview": desk,
+            "test": desk,
+            "decide": desk,
+        },
+        "pools": {"desk": {"most": 9, "wage": 0.01}},
+        "rules": {"precedes": [["wait for references", "decide"], ["interview", "decide"], ["test", "decide"]]},
+        "demand": {"arrivals_per_second": 0.003},
+    }
+    problem = DesignProblem(parse_requirements(value))
+
+    def in_turn(ask: DecisionBatch) -> Ints:
+        return np.asarray(ask.legal.argmax(-1))
+
+    plans = construct(problem, in_turn, 1, freedom=np.array([freedom]))
+    return one_line(Drafter(problem)(plans)[0].root)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "design"),
+    [
+        (STAGED, "read letter → wait for references → interview → test → decide"),
+        (WIDEST, "((interview ∥ test ∥ wait for references) → decide ∥ read letter)"),
+        (AFTER_CHECKS, "read letter → (interview ∥ test ∥ wait for references) → decide"),
+        (BESIDE_WAITING, "read letter → (interview → test ∥ wait for references) → decide"),
+    ],
+)
+def test_less_waits_where_rules_allow_it_and_a_freedom_asks_for_it(freedom: int, design: str) -> None:
+    assert freed(freedom) == design

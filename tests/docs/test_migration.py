@@ -61,7 +61,12 @@ def trainer_words(tmp_path: Path) -> dict[str, Any]:
     """An agent with something to learn, and settings that make it short."""
     scenarios = [{"topic": "refund", "context": "Order delayed"}, {"topic": "shipping", "context": "Track package"}]
     short = {"output_dir": str(tmp_path), "num_generations": 2, "max_new_tokens": 4, "eval_steps": 0, "threads": 1}
+    engine = groupwise.compat.create_computational_engine(
+        groupwise.MultiTurnAgent(groupwise.AgentConfig(model_name="tiny")),
+        groupwise.ConversationEnvironment(scenarios, max_turns=1), num_workers=2, config=TrainingConfig(**short),
+    )  # fmt: skip
     return {
+        "engine": engine, "prompts": ["Hello"],
         "agent": groupwise.MultiTurnAgent(groupwise.AgentConfig(model_name="tiny")), "scenarios": scenarios,
         "env": groupwise.ConversationEnvironment(scenarios, max_turns=1), "short": short,
         "config_of_run": TrainingConfig(num_episodes=1, **short),

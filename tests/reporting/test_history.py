@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import RunNotFound
+from groupwise.metrics import COMMON
 from groupwise.reporting.history import History
 from groupwise.training.events import encode
 from groupwise.types import Event, Sample
@@ -109,7 +110,7 @@ def test_a_setting_is_found_by_its_dotted_name() -> None:
     history = History(config={"a": {"b": {"c": 3}, "d": 0}})
     wanted = {"a.b.c": 3, "a.d": 0, "a.b": {"c": 3}, "a.x": None, "x.y.z": None, "a.d.e": None}
     assert {name: history.setting(name) for name in wanted} == wanted
-    assert History(config={"task": {"product": "no such product"}}).metrics == ()
+    assert History(config={"task": {"product": "no such product"}}).metrics == COMMON
     assert History(config={"task": {"product": "control"}}).metrics[0].name == "eval/reward_mean"
 
 

@@ -63,8 +63,10 @@ def test_a_reward_that_counts_a_word_is_fooled_by_it_and_the_gain_is_told():
     assert "padded" in found.fooled
 
 
-def test_a_reward_that_ignores_its_input_ranks_no_pair_right():
+def test_a_reward_that_ignores_its_input_is_found_out_and_ranks_no_pair_right():
     found = on_trial(IgnoresItsInput(), shipped_examples(), tries=20)
+    assert found.fooled == ["any reply"]
+    assert not on_trial(make_reward("length"), shipped_examples(), tries=0).alike
     assert (found.pairs, found.pairs_right) == (15, 0)
     assert all(finding.wins == 0 for finding in found.findings)
 
@@ -77,7 +79,7 @@ def test_the_heuristic_is_not_beaten_by_the_parroted_question():
 
 
 def test_a_reward_that_scores_nothing_is_refused_in_a_sentence():
-    with pytest.raises(ConfigError, match="scored none of the good answers"):
+    with pytest.raises(ConfigError, match="scored none of the good answers: .*raised ValueError: no"):
         on_trial(FailsOnGood(), shipped_examples()[:2], tries=0)
 
 
@@ -89,7 +91,7 @@ def test_the_words_of_a_reward_are_found_in_its_values_and_its_code():
 
 def test_the_search_climbs():
     scores = {"good": 2.0, "bad": -1.0}
-    text, level = constant_search(
+    text, level, _ = constant_search(
         ["good", "bad"], lambda texts: [sum(scores[w] for w in t.split()) for t in texts], 400, random.Random(1)
     )
     assert level == sum(scores[word] for word in text.split()) > 40
@@ -145,3 +147,53 @@ def test_flags_of_a_score_do_not_disturb_the_trial():
             return Score(float(len(turns[-1]["content"]) < 200), flags=("short",))
 
     assert on_trial(Flagged(), shipped_examples()[:3], tries=0).questions == 3
+
+
+USERS = """
+import time
+
+def ignores(turns):
+    return 0.5
+
+def picky(turns):
+    if "?" in turns[-1]["content"]:
+        raise ValueError("no questions, please")
+    return 1.0 / len(turns[-1]["content"] or "x")
+
+def leaves(turns):
+    raise SystemExit(3)
+
+def slow(turns):
+    time.sleep(0.002)
+    return float(len(turns[-1]["content"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "status", "said"),
+    [
+        ("ignores", [], 1, "Every reply scores 0.5: the reward does not look at what is said."),
+        ("picky", [], 1, "could not be scored and are left out: python:mine.py:picky raised ValueError: no questions"),
+        ("leaves", [], 2, "error: the reward ended the program (exit status 3) instead of returning a score"),
+        ("slow", ["--seconds", "0.001"], 1, "The search stopped after 1 of 40 tries, because the reward is slow."),
+    ],
+)
+def test_a_users_function_is_answered_in_a_sentence(name, options, status, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(USERS)
+    monkeypatch.chdir(tmp_path)
+    assert run(["reward", "check", f"python:mine.py:{name}", "--tries", "40", *options]) == status
+    heard = capsys.readouterr()
+    assert said in " ".join(f"{heard.out} {heard.err}".split())
+
+
+def test_a_judge_without_a_key_is_refused_before_anything_is_scored(monkeypatch, capsys):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert run(["reward", "check", "ruler", "--tries", "0"]) == 2
+    assert "key" in capsys.readouterr().err.lower()
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, capsys):
+    (tmp_path / "broken.jsonl").write_text("no json")
+    for name in ("broken.jsonl", "absent.jsonl"):
+        assert run(["reward", "check", "length", "--pairs", str(tmp_path / name)]) == 2
+        assert name in capsys.readouterr().err.replace("\n", "")

@@ -286,14 +286,14 @@ def test_a_request_is_let_in_by_its_key_and_its_scope(make: Callable[..., Asked]
 
 def test_every_answer_has_the_headers_that_protect_its_reader(make: Callable[..., Asked]) -> None:
     asked = make()
-    for path, status in (("/api/x", 200), ("/", 200), ("/api/x", 403)):
+    for path, status in (("/api/x", 200), ("/", 200), ("/index.html", 200), ("/api/x", 403)):
         origin = {"origin": "https://evil.example"} if status == 403 else {}
         found, told, _ = asked("GET" if status == 200 else "POST", path, headers=origin)
         assert found == status
         assert told["x-content-type-options"] == "nosniff"
         assert (told["referrer-policy"], told["x-frame-options"]) == ("no-referrer", "DENY")
         assert told.get("cache-control") == ("no-store" if path == "/api/x" else None)
-        assert ("frame-ancestors 'none'" in told.get("content-security-policy", "")) is (path == "/")
+        assert ("frame-ancestors 'none'" in told.get("content-security-policy", "")) is (path != "/api/x")
 
 
 def test_reads_and_writes_of_each_key_and_address_are_counted_apart(make: Callable[..., Asked]) -> None:

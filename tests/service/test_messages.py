@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.routes import websocket as websocket_routes
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.state import ServiceState
-from groupwise.service.websocket_connection import LONGEST, LiveClient, Topics
+from groupwise.service.websocket_connection import LONGEST, REREAD, LiveClient, Topics
 from groupwise.training.events import EventLog
 from groupwise.types import Event
 
@@ -167,22 +168,22 @@ def test_a_topic_is_told_to_each_view_once_and_only_if_it_changed(parts: Service
             client = LiveClient(WebSocket({"type": "websocket"}, None, None), parts)  # type: ignore[arg-type]
             client.who = who
             clients.append(client)
-            topics.followers["runs"].add(client)
+            topics.followers["metrics"].add(client)
 
         def told() -> list[str | None]:
-            return [client._latest.pop("runs", None) for client in clients]
+            return [client._latest.pop("metrics", None) for client in clients]
 
-        assert topics.views("runs").keys() == {"a", "b", ""}
-        assert topics.views("metrics") == {}
-        topics.tell("runs", {"a": "1", "b": "2", "": "3"})
+        assert topics.views("metrics").keys() == {"a", "b", ""}
+        assert topics.views("runs") == {}
+        topics.tell("metrics", {"a": "1", "b": "2", "": "3"})
         assert told() == ["1", "2", "3", "1", None]
-        topics.tell("runs", {"a": "1", "b": "4", "": "3"})
+        topics.tell("metrics", {"a": "1", "b": "4", "": "3"})
         assert told() == [None, "4", None, None, None]
-        topics.tell("metrics", {"a": "5"})
+        topics.tell("runs", {"a": "5"})
         assert told() == [None] * 5
-        topics.forget("runs")
-        assert topics.newest == {("metrics", "a"): "5"}
-        topics.tell("runs", {"a": "1"})
+        topics.forget("metrics")
+        assert topics.newest == {}
+        topics.tell("metrics", {"a": "1"})
         assert told() == ["1", None, None, "1", None]
 
     asyncio.run(run())
@@ -193,7 +194,10 @@ def test_only_the_latest_of_a_topic_waits_for_a_client(parts: ServiceState) -> N
         client = LiveClient(WebSocket({"type": "websocket"}, None, None), parts)  # type: ignore[arg-type]
         for topic, text in (("runs", "old"), ("metrics", "m"), ("runs", "new")):
             client.offer(topic, text)
-        assert client._latest == {"runs": "new", "metrics": "m"}
+        # A change of the list that was never sent is lost: the client reads the list again.
+        assert client._latest == {"runs": REREAD, "metrics": "m"}
+        client.offer("metrics", "n")
+        assert client._latest["metrics"] == "n"
 
     asyncio.run(run())
 
@@ -209,15 +213,15 @@ def alone(parts: ServiceState, who: Who | None = ADMIN, receive: Any = None, sen
 def test_a_new_follower_of_a_topic_gets_the_latest_of_its_own_view_at_once(
     parts: ServiceState, operator: bool, view: str
 ) -> None:
-    for topic in ("runs", "metrics"):
-        messages = {name: json.dumps({"type": topic, "view": told}) for name, told in
-                    (("", "all"), ("local", "local"), ("a", "ann"))}  # fmt: skip
-        parts.topics.tell(topic, messages)
-        heard = talk(parts, {"type": "subscribe", "topic": topic}, answers=2, operator=operator)
-        assert heard == [{"type": "subscribed", "topic": topic}, {"type": topic, "view": view}]
-    parts.topics.forget("runs")
-    heard = talk(parts, {"type": "subscribe", "topic": "runs"}, {"type": "ping"}, operator=operator)
+    views = (("", "all"), ("local", "local"), ("a", "ann"))
+    parts.topics.tell("metrics", {name: json.dumps({"type": "metrics", "view": told}) for name, told in views})
+    heard = talk(parts, {"type": "subscribe", "topic": "metrics"}, answers=2, operator=operator)
+    assert heard == [{"type": "subscribed", "topic": "metrics"}, {"type": "metrics", "view": view}]
+    parts.topics.forget("metrics")
+    heard = talk(parts, {"type": "subscribe", "topic": "metrics"}, {"type": "ping"}, operator=operator)
     assert [one["type"] for one in heard] == ["subscribed", "pong"]
+    heard = talk(parts, {"type": "subscribe", "topic": "runs"}, answers=2, operator=operator)
+    assert heard == [{"type": "subscribed", "topic": "runs"}, json.loads(REREAD)]
 
 
 def test_whoever_unsubscribes_is_told_no_more(parts: ServiceState) -> None:
@@ -232,7 +236,7 @@ def test_whoever_unsubscribes_is_told_no_more(parts: ServiceState) -> None:
         await client._obey({"type": "unsubscribe", "topic": "run", "run": "c"})  # which it never followed
         parts.topics.tell("runs", {"": "1"})
         parts.topics.tell("metrics", {"": "2"})
-        assert client._latest == {"metrics": "2"}
+        assert client._latest == {"runs": REREAD, "metrics": "2"}, "what it was told when it subscribed, and no more"
         assert client._places.keys() == parts.followers._open.keys() == {"b"}
         assert [json.loads(text).get("run") for text in list(client._outbox)[-3:]] == [None, "a", "c"]
         await client._leave()
@@ -412,7 +416,7 @@ def test_a_key_may_be_shown_late_only_where_none_was_needed(parts: ServiceState,
 def test_each_view_of_a_topic_has_the_newest_of_what_it_may_see(
     parts: ServiceState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupwise.service.routes.websocket.SHOWN", 2)
+    monkeypatch.setattr("groupwise.service.run_list.MOST_CHANGES", 2)
     for run, who in (("a", ANN), ("b", BOB), ("x", ANN), ("y", ANN)):
         parts.jobs.add(run, "control", {}, who)
     for run in "abc":
@@ -423,11 +427,17 @@ def test_each_view_of_a_topic_has_the_newest_of_what_it_may_see(
         parts.topics.followers["metrics"].add(alone(parts, BOB))
 
     asyncio.run(clients())
+    assert websocket_routes._messages(parts, "runs") == {}, "at first there is nothing to compare with"
+    for job in parts.jobs.newest():
+        if job.run in ("a", "b", "y"):
+            parts.jobs.cancel(job.id)
+    shutil.rmtree(parts.settings.runs_dir / "c")
     found = {view: json.loads(text) for view, text in websocket_routes._messages(parts, "runs").items()}
-    assert {view: [job["run"] for job in one["jobs"]] for view, one in found.items()} == {
-        "a": ["y", "x"], "b": ["b"], "": ["y", "x"],
+    assert {view: {run["id"] for run in one["changed"]} for view, one in found.items() if view} == {
+        "a": {"a", "y"}, "b": {"b"},
     }  # fmt: skip
-    assert {view: {run["id"] for run in one["runs"]} for view, one in found.items() if view} == {"a": {"a"}, "b": {"b"}}
-    assert (len(found[""]["runs"]), found[""]["type"]) == (2, "runs")
+    assert {view: one["removed"] for view, one in found.items()} == {"a": [], "b": [], "": ["c"]}
+    assert (len(found[""]["changed"]), found[""]["more"], found["a"]["more"]) == (2, True, False)
+    assert websocket_routes._messages(parts, "runs") == {}
     (metrics,) = websocket_routes._messages(parts, "metrics").values()
-    assert json.loads(metrics)["metrics"]["jobs"]["queued"] == 4
+    assert json.loads(metrics)["metrics"]["jobs"]["queued"] == 1

@@ -15,7 +15,6 @@ from groupwise.service.keys import OPERATOR, Who
 from groupwise.service.ownership import Ownership
 from groupwise.service.settings import GIB, Quotas, ServiceSettings
 from groupwise.service.tables import Tables
-from groupwise.training.folder import RunInfo
 
 ANN, BOB = Who("ann", "ann", "train", "ann"), Who("bob", "bob", "train", "bob")
 WATCHER = Who("w", "w", "read", "ann")
@@ -66,21 +65,6 @@ def test_a_job_or_run_of_another_is_one_that_does_not_exist(world: World) -> Non
         with pytest.raises(RunNotFound, match=f"there is no run '{run}'"):
             world.ownership.run(run, BOB)
     assert world.ownership.run("nobodys", OPERATOR) == "nobodys"
-
-
-def test_of_all_runs_each_sees_its_own(world: World) -> None:
-    found = [RunInfo(name, Path(name), "created", 0, 0, 0, 0.0, {}) for name in ("nobodys", "anns", "bobs", "more")]
-    for run, who in (("anns", ANN), ("bobs", BOB), ("more", ANN)):
-        world.run(run, who)
-
-    def seen(who: Who, owners: dict[str, str] | None = None) -> list[str]:
-        return [info.id for info in world.ownership.visible(found, who, owners)]
-
-    assert seen(ANN) == seen(WATCHER) == ["anns", "more"]
-    assert seen(BOB) == ["bobs"]
-    assert seen(OPERATOR) == ["nobodys", "anns", "bobs", "more"]
-    assert seen(ANN, {"bobs": "ann"}) == ["bobs"]
-    assert seen(ANN, {}) == []
 
 
 def test_the_size_of_a_keys_runs_is_that_of_its_own_files(world: World, tmp_path: Path) -> None:

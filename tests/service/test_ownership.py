@@ -150,7 +150,8 @@ def test_a_socket_tells_each_caller_of_its_own(serve: Callable[..., Any]) -> Non
             while not {"runs", "error"} <= told.keys():
                 message = json.loads(socket.recv(timeout=60))
                 told[message["type"]] = message
-            seen.append([job["run"] for job in told["runs"]["jobs"]])
+            assert told["runs"]["changed"] == []
+            seen.append(sorted(Caller(service, text).ids("/api/runs", "runs", "id")))
             assert told["error"]["error"]["code"] == "run_not_found"  # hers has not begun, and his does not exist
     assert seen == [["anns"], []]
 

@@ -233,6 +233,132 @@ def test_from_a_run_down_to_its_tokens(visit: Callable[..., Visit], sums: dict[s
     assert (shown == "rgba(0, 0, 0, 0)") == (best["advantage"] == 0)
 
 
+class Clicks:
+    """A reader who counts clicks, from a run's curve on."""
+
+    def __init__(self, tab: Visit, run: str, chart: str = "Reward by step") -> None:
+        self.page, self.count = tab.open(f"/runs/{run}"), 0
+        self.curve = self.page.get_by_role("img", name=chart)
+        self.curve.locator("canvas").wait_for()
+
+    def click(self, what: Any) -> None:
+        self.count += 1
+        what.click()
+
+    def to_the_best_attempt(self) -> Any:
+        box = self.curve.bounding_box()
+        self.count += 1
+        self.page.mouse.click(box["x"] + box["width"] - 14, box["y"] + box["height"] / 2)  # the newest step
+        self.click(self.page.locator("section button[aria-expanded]").first)
+        self.click(self.page.get_by_role("listitem").filter(has=self.page.get_by_title("Advantage")).first)
+        return self.page
+
+
+def test_three_clicks_lead_from_a_curve_to_a_token_and_to_an_episode(
+    visit: Callable[..., Visit], sums: dict[str, Any]
+) -> None:
+    reader = Clicks(visit(), "sums")
+    page = reader.to_the_best_attempt()
+    page.locator("[data-at]").first.wait_for()
+    assert reader.count <= 3
+    assert f"/{sums['step']}/" in page.url
+    reader = Clicks(visit(), "cart")
+    page = reader.to_the_best_attempt()
+    page.get_by_role("heading", name="The episode").wait_for()
+    assert reader.count <= 3
+    moment = page.get_by_label("Moment of the episode")
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("Number(document.querySelector('[aria-label=\"Moment of the episode\"]').value) > 2")
+    assert int(moment.get_attribute("max")) > 2
+
+
+DESIGNS = {
+    "product": "designer", "environment": "worlds", "num_generations": 4, "tasks_per_step": 1, "num_episodes": 1,
+    "eval_steps": 0, "threads": 1,
+}  # fmt: skip
+PROGRAMS = {
+    "product": "code", "environment": "programs", "model_name": "tiny", "num_generations": 4, "tasks_per_step": 2,
+    "num_episodes": 1, "eval_steps": 0, "max_new_tokens": 24, "threads": 1,
+    "options": {"families": "word_problems", "warm_steps": 0, "search_every": 0},
+}  # fmt: skip
+
+
+@pytest.mark.long
+def test_three_clicks_lead_from_a_curve_to_a_design_and_to_a_programs_cases(
+    visit: Callable[..., Visit], service: Any
+) -> None:
+    for name, config in (("designs", DESIGNS), ("programs", PROGRAMS)):
+        job = service.post("/api/train", {"name": name, "config": config}).json()
+        service.wait_for(job["id"], "finished")
+    reader = Clicks(visit(), "designs")
+    page = reader.to_the_best_attempt()
+    page.get_by_role("img", name=re.compile("The workflow")).wait_for()
+    assert reader.count <= 3
+    reader = Clicks(visit(), "programs")
+    page = reader.to_the_best_attempt()
+    page.get_by_role("heading", name="The program").wait_for()
+    assert reader.count <= 3
+
+
+def test_runs_are_found_labelled_put_away_and_compared(visit: Callable[..., Visit], sums: dict[str, Any]) -> None:
+    tab = visit()
+    page = tab.open("/")
+    page.get_by_label("Find a run").fill("car")
+    page.get_by_role("link", name="sums", exact=True).wait_for(state="hidden")
+    page.get_by_label("Choose cart").check()
+    page.get_by_label("Tag").last.fill("first")
+    page.get_by_role("button", name="Add tag").click()
+    page.get_by_text("1 run tagged.").wait_for()
+    page.get_by_label("Find a run").fill("first")
+    page.get_by_role("link", name="cart", exact=True).wait_for()
+    page.get_by_label("Choose cart").check()
+    page.get_by_role("button", name="Archive").click()
+    page.get_by_text("No run fits.").wait_for()
+    page.get_by_label("Archived runs").select_option("yes")
+    page.get_by_label("Choose cart").check()
+    page.get_by_role("button", name="Restore").click()
+    page.get_by_text("No run fits.").wait_for()
+    page = tab.open("/compare?run=cart&run=sums")
+    page.get_by_role("heading", name="Settings that differ").wait_for()
+    page.get_by_role("img", name="eval/reward_mean of 2 runs").locator("canvas").wait_for()
+    page.get_by_role("row", name=re.compile("task.product control language")).wait_for()
+    with page.expect_download() as found:
+        page.get_by_label("Save eval/reward_mean").click()
+        page.get_by_role("button", name="CSV").click()
+    assert found.value.suggested_filename == "eval_reward_mean.csv"
+
+
+AXE = SOURCE / "node_modules" / "axe-core" / "axe.min.js"
+TOUR = (
+    "/", "/new", "/runs/cart", "/runs/cart/groups", "/runs/cart/hints", "/runs/cart/settings", "/runs/sums",
+    "/runs/nothing", "/compare?run=cart&run=sums", "/workflows", "/workflows/check", "/workflows/convert", "/chat",
+    "/settings",
+)  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everyone_can_use_every_page(browser: Any, service: Any, sums: dict[str, Any], scheme: str) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: cd dashboard && npm ci")
+    attempt = sums["groups"][0]["attempts"][0]["trajectory_id"]
+    for width in (390, 1024, 1440):
+        # The page's own policy refuses scripts from elsewhere, and axe is one.
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+        tab = Visit(context.new_page(), service.url, service.settings.token)
+        for path in (*TOUR, f"/runs/sums/attempts/1/{attempt}", "/runs/sums/groups"):
+            page = tab.open(path.partition("?")[0]) if "?" not in path else tab.page
+            if "?" in path:
+                page.goto(service.url + path)
+            page.get_by_role("heading", level=1).first.wait_for(state="attached")
+            page.wait_for_load_state("networkidle")
+            page.evaluate(AXE.read_text())
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+            assert [(path, one["id"], one["nodes"][0]["html"]) for one in found] == []
+            assert not tab.is_too_wide(), (path, width)
+        context.close()
+
+
 def test_a_workflow_is_designed_downloaded_and_checked(visit: Callable[..., Visit], tmp_path: Path) -> None:
     tab = visit()
     page = tab.open("/workflows")
@@ -276,9 +402,10 @@ def test_errors_are_told_kindly(visit: Callable[..., Visit]) -> None:
     told = page.get_by_role("alert")
     told.wait_for()
     assert "learning_rate" in told.inner_text()  # it says what was meant
-    page = tab.open("/runs/nothing")
-    page.get_by_role("alert").wait_for()
-    assert "nothing" in page.get_by_role("alert").inner_text()
+    for name in ("nothing", "pole%ZZ"):
+        page = tab.open(f"/runs/{name}")
+        page.get_by_role("heading", name="No such run").wait_for()
+        page.get_by_text(f"There is no run “{name}”").wait_for()
     expected = [text for text in tab.complaints if "422" in text or "404" in text]  # the browser's own, of the answers
     assert len(expected) >= 2
     tab.complaints = [text for text in tab.complaints if text not in expected]
@@ -329,6 +456,17 @@ def test_a_key_is_asked_for_where_one_is_needed(visit: Callable[..., Visit], ser
     tab.complaints.clear()
 
 
+def drag(page: Any, chart: Any, begin: float, end: float) -> None:
+    """Choose a stretch of a chart with the mouse, once it is drawn."""
+    chart.locator("canvas").wait_for()
+    box = chart.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + begin * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], middle, steps=4)
+    page.mouse.up()
+
+
 def test_a_long_run_stays_smooth_and_moves(visit: Callable[..., Visit], service: Any) -> None:
     """The short form of benchmarks/page_smooth.py: 100 steps a second, as far as this machine goes."""
     cfg = TrainingConfig.from_dict({"output_dir": str(service.settings.runs_dir), "run_name": "long"})
@@ -342,7 +480,10 @@ def test_a_long_run_stays_smooth_and_moves(visit: Callable[..., Visit], service:
     add(10_000)
     page = visit().open("/runs/long")
     page.get_by_role("img", name="KL by step").wait_for()
-    page.get_by_label("Steps shown").select_option("the last 1,000 steps")
+    drag(page, page.get_by_role("img", name="Reward by step"), 0.8, 0.95)
+    page.get_by_text(re.compile(r"Steps \d+ to \d+")).wait_for()
+    page.get_by_role("button", name="Show all").click()
+    page.goto(page.url + "?from=9000")
     curve = page.get_by_role("img", name="Reward by step")
     curve.locator("canvas").wait_for()
     before = curve.screenshot()
@@ -372,7 +513,8 @@ MARKUP = '<b data-planted>planted</b><img data-planted src="/planted.png" onerro
 # Strings that the page navigates by, or that are one of a few words; everything else gets markup.
 STRUCTURE = {
     "id", "run", "state", "type", "role", "url", "format", "suffix", "scope", "kind", "conversation_id", "job", "code",
-    "trajectory_id", "group_id", "product", "end", "names", "strategy", "strategies", "tier", "model",
+    "trajectory_id", "group_id", "product", "end", "names", "strategy", "strategies", "tier", "model", "job_state",
+    "better", "unit", "axis",
 }  # fmt: skip
 NAMED = ("metrics", "parts", "servers", "utilisation", "groups", "graphs")  # tables whose names are data
 
@@ -383,6 +525,8 @@ def planted(value: Any, key: str = "") -> Any:
         if key == "svg":
             return value.replace("</svg>", '<image href="/planted.png"/><script>alert(1)</script></svg>')
         return value if key in STRUCTURE else f"{value} {MARKUP}"
+    if key == "known":  # what metrics mean; their names are asked for again
+        return [{**one, "meaning": planted(one["meaning"]), "worry": planted(one["worry"])} for one in value]
     if isinstance(value, list):
         return [planted(one, key) for one in value]
     if isinstance(value, dict):
@@ -455,7 +599,6 @@ def test_markup_in_any_string_stays_text(visit: Callable[..., Visit], service: A
     see("/runs/planted/attempts/1/g/m0", "failure", 3)
     see(f"/chat/{chat['conversation_id']}", "message")
     see("/settings", "operator")
-    see("/runs/nothing", "no run")  # an error
     tab.open("/workflows")
     page.get_by_label("Begin with an example").select_option("own")
     page.get_by_label("Requirements").fill(TEA.replace("boil water", f"'boil {MARKUP}'"))

@@ -244,8 +244,8 @@ def test_the_questions_about_a_run_reach_its_log_as_they_were_asked(parts: Servi
     # Thinned, it is always all of it up to the end, whatever the limit of a page is.
     assert page(begin=5, limit=1, points=3) == {**about, "events": [5, 6, 8], "next": 9, "thinned": True}
     logged(parts, "s", 1)
-    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, 1).runs] == ["s"]
-    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, 2).runs] == ["s", "r"]
+    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, limit=1).runs] == ["r"]
+    assert [run.id for run in run_routes.list_runs(parts, OPERATOR, limit=2).runs] == ["r", "s"]
     whole = run_routes.run_state("r", parts)
     assert (whole.job, whole.events) == (None, 9)
 
@@ -270,9 +270,9 @@ def test_asking_for_a_job_and_changing_one_wake_the_supervisor(parts: ServiceSta
     (path / "status.json").write_text(json.dumps(status))
     assert (job_routes.resume(job, parts, ANN).state, woken()) == ("queued", True)
     assert parts.jobs.get(job.id).since == 3, "what its three attempts came to says nothing of the next"
-    assert [one.id for one in job_routes.list_jobs(parts, ANN, "queued", 5).jobs] == [job.id]
-    assert [one.id for one in job_routes.list_jobs(parts, ANN, "cancelled", 5).jobs] == []
-    assert [one.id for one in job_routes.list_jobs(parts, BOB, None, 5).jobs] == []
+    assert [one.id for one in job_routes.list_jobs(parts, ANN, "queued", 0, 5).jobs] == [job.id]
+    assert [one.id for one in job_routes.list_jobs(parts, ANN, "cancelled", 0, 5).jobs] == []
+    assert [one.id for one in job_routes.list_jobs(parts, BOB, None, 0, 5).jobs] == []
     parts.jobs.cancel(job.id)
     assert job_routes.delete(job, parts, ANN).status_code == 204
     assert (woken(), path.exists()) == (True, False)

@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunNotFound
-from groupwise.service.runs import SHOWN, GroupNotFound, Runs, TrajectoryNotFound, _turns, facts
+from groupwise.service.runs import SHOWN, GroupNotFound, Runs, TrajectoryNotFound, _turns
 from groupwise.training.events import EventLog
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import write_groups
@@ -57,7 +57,7 @@ def test_curves_are_drawn_from_a_step_on_and_held_out_values_come_before_others(
     assert found["series"]["eval/reward_mean"] == {"steps": [0, 5, 10], "values": [0.0, 5.0, 10.0]}
     assert found["series"]["both"] == {"steps": [0, 5, 10], "values": [2.0, 2.0, 2.0]}
     assert (found["run"], found["next"]) == ("r", 19)
-    some = runs.series("r", ["reward/mean", "none"], 1000, since=5)
+    some = runs.series("r", ["reward/mean"], 1000, since=5)
     assert some["names"] == found["names"]
     assert some["series"] == {"reward/mean": {"steps": [5, 6, 7, 8, 9, 10], "values": [1, 2, 3, 0, 1, 2]}}
     assert len(runs.series("r", ["reward/mean"], 4)["series"]["reward/mean"]["steps"]) == 4
@@ -94,19 +94,14 @@ def test_a_run_is_a_folder_with_settings_or_a_log(runs: Runs, tmp_path: Path) ->
         with pytest.raises(RunNotFound, match="there is no run"):
             runs.path(name)
     create_run(TrainingConfig.from_dict({"output_dir": str(tmp_path), "run_name": "new"}))
-    assert [info.id for info in runs.all()] == ["new", "r"]
+    runs.index.refresh()
+    assert runs.index.cards.keys() == {"new", "r"}
     (tmp_path / "new").rename(tmp_path / "not a run")
-    assert [info.id for info in runs.all()] == ["r"]
-    found = facts(runs.info("r"))
-    assert "path" not in found
-    assert (found["id"], found["state"], found["step"], found["total"], found["attempt"]) == (
-        "r",
-        "finished",
-        10,
-        10,
-        1,
-    )
-    assert found["metrics"] == {"reward/mean": 2.0, "both": 2.0, "eval/reward_mean": 10.0}
+    runs.index.refresh()
+    assert runs.index.cards.keys() == {"r"}
+    found = runs.index.cards["r"]
+    assert (found.state, found.step, found.total, found.attempt) == ("finished", 10, 10, 1)
+    assert found.metrics == {"reward/mean": 2.0, "both": 2.0, "eval/reward_mean": 10.0}
 
 
 @pytest.mark.parametrize(("totals", "mean", "std", "zero"), [
@@ -122,7 +117,7 @@ def test_a_group_is_summed_up_by_those_attempts_that_have_a_score(
     records = [replace(RECORD, total=total, trajectory_id=f"g/{n}") for n, total in enumerate(totals)]
     other = replace(RECORD, group_id="f", trajectory_id="f/0")
     write_groups(folder / "000003.parquet", 3, [*records[:1], other, *records[1:]])
-    found = {group["id"]: group for group in Runs(tmp_path).groups("r", 3)}
+    found = {group["id"]: group for group in Runs(tmp_path).groups("r", 3)["groups"]}
     assert list(found) == sorted(found)
     assert len(found["f"]["attempts"]) == 1
     group = found["g"]
@@ -145,7 +140,7 @@ def test_an_attempt_is_found_in_the_newest_step_that_has_it_and_shown_whole(runs
     assert (whole["parts"], whole["flags"], whole["version"], whole["turns"]) == ({"a": 0.5}, ["f"], 7, [])
     assert runs.trajectory("r", "g/0", 1)["step"] == 1
     assert runs.trajectory("r", "only/1", None)["step"] == 1
-    (shown, _) = runs.groups("r", 2)[0]["attempts"]
+    (shown, _) = runs.groups("r", 2)["groups"][0]["attempts"]
     assert (shown["text"], shown["reasoning"]) == ("x" * SHOWN + "…", "y" * SHOWN)
     with pytest.raises(TrajectoryNotFound, match="no attempt 'only/1' in step 2"):
         runs.trajectory("r", "only/1", 2)
@@ -221,7 +216,8 @@ def test_a_run_whose_files_cannot_be_read_is_damaged(runs: Runs, tmp_path: Path)
     (tmp_path / "r" / "lock").symlink_to("lock")  # which leads to itself
     status = {"state": "running", "step": 5, "total": 9, "attempt": 2, "updated": 1.0, "metrics": {"a": 1.0}}
     (tmp_path / "r" / "status.json").write_text(json.dumps(status))
-    found = runs.info("r")
-    assert (found.id, found.path, found.state, found.metrics) == ("r", tmp_path / "r", "damaged", {})
+    runs.index.refresh()
+    found = runs.index.cards["r"]
+    assert (found.id, found.state, found.metrics) == ("r", "damaged", {})
     assert (found.step, found.total, found.attempt) == (0, 0, 0)
     assert found.updated == (tmp_path / "r").stat().st_mtime

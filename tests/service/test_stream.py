@@ -122,9 +122,11 @@ def test_runs_and_metrics_are_told_when_they_change(service: Any) -> None:
     with operate(service) as socket:
         tell(socket, type="subscribe", topic="runs")
         tell(socket, type="subscribe", topic="metrics")
-        runs = hear(socket, "runs")
-        assert "cart" in [run["id"] for run in runs["runs"]]
-        assert {job["run"]: job["state"] for job in runs["jobs"]}["cart"] == "finished"
+        assert hear(socket, "runs")["more"], "the list itself is read over HTTP"
+        hear(socket, "metrics")
+        service.http.patch("/api/runs/cart", json={"notes": "seen"})
+        (changed,) = hear(socket, "runs")["changed"]
+        assert (changed["id"], changed["state"], changed["notes"]) == ("cart", "finished", "seen")
         assert hear(socket, "metrics")["metrics"]["websocket"]["clients"] == 1
 
 

@@ -83,6 +83,8 @@ def test_settings_come_back_and_a_changed_byte_is_noticed(small_config: Configur
         assert sound_config(path) is None
         with pytest.raises(RunError, match="missing or damaged, and the event log has no copy"):
             read_config(path)
+    (path / "config.toml").write_bytes(b"\xff" + content.encode()[1:])
+    assert sound_config(path) is None, "a byte that is not UTF-8 is damage like any other"
 
 
 def test_damaged_settings_are_those_of_the_last_start(small_config: Configure) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -23,8 +24,10 @@ from groupwise.training.group_files import (
     numbered,
     read_groups,
     rewards_of,
+    thin_groups,
     write_groups,
 )
+from groupwise.training.run import Run
 from groupwise.training.session import execute
 from groupwise.training.step_groups import LONGEST_TEXT, words
 from groupwise.types import GroupRecord
@@ -178,3 +181,20 @@ def test_of_many_files_the_newest_twenty_are_looked_at(tmp_path: Path) -> None:
     for step in range(1, 24):
         (tmp_path / f"{step:06d}.parquet").write_bytes(b"x")
     assert [int(p.stem) for p in damaged_groups(tmp_path)] == list(range(4, 24))
+
+
+def test_a_long_run_keeps_its_history_ever_more_coarsely(tmp_path: Path) -> None:
+    cfg = TrainingConfig.from_dict({"output_dir": str(tmp_path), "run_name": "long"})
+    run = Run(create_run(cfg))
+    for step in range(1, 201):
+        run.write_groups(step, [], limit=40)
+    kept = [int(path.stem) for path in numbered(run.path / "groups")]
+    assert len(kept) <= 40
+    assert kept[0] == 1
+    assert kept[-5:] == [196, 197, 198, 199, 200], "the newest are all there"
+    assert max(later - one for one, later in itertools.pairwise(kept)) <= 64
+    run.close()
+
+
+def test_nothing_is_deleted_without_a_limit(tmp_path: Path) -> None:
+    assert thin_groups(tmp_path) == set()

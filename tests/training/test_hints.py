@@ -150,7 +150,7 @@ def test_evaluations_that_fall_are_hinted_at_the_evaluation() -> None:
 
 
 def test_every_remedy_is_tested_and_names_settings_that_exist() -> None:
-    assert set(REMEDIES) == {*SICK, *DRIFTING, "rewards_clipped", "evaluation_fell", "group_of_one"}
+    assert set(REMEDIES) == {*SICK, *DRIFTING, "rewards_clipped", "evaluation_fell", "group_of_one", "reward_hacked"}
     known = {setting.path for setting in SETTINGS.values()}
     named = {name for text in REMEDIES.values() for name in re.findall(r"\b[a-z]+\.[a-z_]+\b", text)}
     assert len(named) > 8
@@ -580,6 +580,80 @@ def test_answers_that_drift_while_checks_do_not_rise_are_reported_once(metric, s
     assert drifting(metric, start, end, check=0.8) == []
     assert drifting(metric, start, start, check=0.4) == []
     assert REMEDIES[code]
+
+
+def checked(
+    checks: list[float], reward: float = 0.7, std: float | None = 0.3, every: int = 10
+) -> list[tuple[int, str]]:
+    """When a run whose reward goes from 0.3 to `reward`, with a check on 100 tasks now and then, is called hacked."""
+    engine, told, last = HintEngine(total_steps=every * len(checks)), list[tuple[int, str]](), len(checks) - 1
+    for n, check in enumerate(checks):
+        seen: Metrics = {
+            "eval/reward_mean": 0.2,
+            "eval/check_mean": check,
+            "eval/check_std": std,
+            "eval/attempts": 100.0,
+        }
+        told += [(n, hint.code) for hint in engine.evaluation(seen)]
+        for step in range(every):
+            mean = 0.3 + (reward - 0.3) * (n + step / every) / max(last, 1)
+            engine.step({"reward/mean": mean, "reward/min": 0.0, "reward/max": 1.0, "groups/zero_spread_share": 0.1})
+    return [(n, code) for n, code in told if code == "reward_hacked"]
+
+
+FALLING = [0.6, 0.55, 0.5, 0.4, 0.3, 0.3, 0.3, 0.3]
+
+
+def test_a_reward_that_rises_while_the_check_falls_is_reported_once_as_hacked():
+    # Two standard errors of the difference to the mean of two: 2 · √(0.03² + 0.03² / 2) = 0.073.
+    assert checked(FALLING) == [(2, "reward_hacked")]
+    assert checked([0.6, 0.6, 0.6, 0.54, 0.53, 0.54, 0.54]) == []
+    assert checked([0.6, 0.6, 0.6, 0.52, 0.52]) == [(4, "reward_hacked")]
+
+
+def test_a_check_that_rose_and_fell_back_is_compared_with_its_best():
+    # Three standard errors of the difference of two such means: 3 · √(2 · 0.03² / 2) = 0.09.
+    assert checked([0.3, 0.5, 0.7, 0.7, 0.5, 0.5]) == [(5, "reward_hacked")]
+    assert checked([0.3, 0.5, 0.6, 0.6, 0.52, 0.52]) == []
+
+
+def test_nothing_is_called_hacked_without_evidence():
+    assert checked(FALLING, reward=0.2) == [], "the reward fell too"
+    assert checked(FALLING, std=None) == [], "nobody knows how far chance moves the check"
+    assert checked([0.4, 0.45, 0.5, 0.6, 0.7, 0.7]) == []
+    assert checked([0.2] * 3 + [0.0] * 5) == [(3, "reward_hacked")], "it may have begun like the reward"
+    same = [{"eval/reward_mean": check, "eval/check_mean": check, "eval/attempts": 100.0} for check in FALLING]
+    engine = HintEngine(total_steps=100)
+    given(cartpole(50), engine)
+    assert "reward_hacked" not in [h.code for seen in same for h in engine.evaluation({**seen, "eval/check_std": 0.3})]
+
+
+def test_what_evaluations_say_is_not_said_again_at_every_evaluation():
+    lasting = [0.6, 0.6, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3]
+    assert [n for n, _ in checked(lasting, every=25)] == [2]
+    assert [n for n, _ in checked([*lasting, 0.6, 0.6, 0.6, 0.6, 0.3, 0.3], every=25)] == [2, 14]
+
+
+def test_a_share_of_right_answers_needs_no_measured_spread():
+    engine, told = HintEngine(total_steps=60), list[str]()
+    for n, right in enumerate([0.8, 0.8, 0.5, 0.5]):
+        told += [h.code for h in engine.evaluation({"eval/accuracy": right, "eval/attempts": 100.0})]
+        for step in range(10):
+            engine.step({"reward/mean": 0.3 + (10 * n + step) / 100})
+    assert told == ["reward_hacked"]
+
+
+def test_whether_a_reward_is_hacked_is_known_after_a_resume():
+    first, second = HintEngine(total_steps=100), HintEngine(total_steps=100)
+    seen = [{"eval/check_mean": check, "eval/check_std": 0.3, "eval/attempts": 100.0} for check in (0.6, 0.6, 0.4, 0.4)]
+    for n in range(20):
+        first.step({"reward/mean": 0.01 * n})
+    for metrics in seen[:3]:
+        first.evaluation(metrics)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
+    assert second.state_dict() == first.state_dict()
+    second.step({"reward/mean": 0.5})
+    assert [hint.code for hint in second.evaluation(seen[3])] == ["reward_hacked"]
 
 
 def test_longer_answers_are_no_alarm_if_nobody_checked():

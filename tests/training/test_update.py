@@ -385,8 +385,8 @@ def test_tokens_are_kept_only_if_the_source_and_the_quantile_both_keep_them() ->
     with torch.no_grad():
         entropy = policy.evaluate(batch.inputs).entropy
     half = entropy >= entropy[batch.mask].median()
-    assert torch.equal(learner._narrow(batch).keep & batch.mask, half & batch.keep & batch.mask)  # type: ignore[operator]
-    alone = learner._narrow(replace(batch, keep=None)).keep
+    assert torch.equal(learner._narrow(batch, torch.arange(ROWS)).keep & batch.mask, half & batch.keep & batch.mask)  # type: ignore[operator]
+    alone = learner._narrow(replace(batch, keep=None), torch.arange(ROWS)).keep
     assert torch.equal(alone & batch.mask, half & batch.mask)  # type: ignore[operator]
 
 
@@ -589,5 +589,6 @@ def test_rows_of_equal_length_stay_in_the_order_they_were_drawn_in() -> None:
 
 def test_what_a_micro_batch_reports_keeps_no_graph_in_memory() -> None:
     learner, batch = Learner(Tables(), settings()), make_batch()
-    terms = learner._gradients(learner._step(batch, torch.arange(ROWS), 1, first=True))
+    step = learner._step(batch, torch.arange(ROWS), 1, first=True)
+    terms = learner.micro_batches.over(step.batch, lambda part: learner._backward(part, step))
     assert not [name for part in terms for name, value in part.items() if value.requires_grad]

@@ -93,6 +93,30 @@ def test_yes_and_no_are_names_of_branches(tmp_path: Path) -> None:
             {"outcomes": [DECISION, {**DECISION, "name": "other"}]},
             "two branches: 'yes' of 'decision' and 'yes' of 'other'",
         ),
+        (
+            {
+                "outcomes": [
+                    {
+                        "name": "result",
+                        "after": "ask",
+                        "branches": {
+                            "good": {"probability": 0.5, "activities": ["offer", "sign"]},
+                            "bad": {"probability": 0.5},
+                        },
+                    },
+                    SIGNATURE,
+                ]
+            },
+            "'sign' is in two branches: 'good' of 'result' and 'signed' of 'signature'; list it only in the inner one",
+        ),
+        (
+            {"loops": [{**AGAIN, "most": None, "give_up": {"activities": ["refuse"]}}]},
+            "'again' says what happens on giving up, but not after how many repetitions",
+        ),
+        (
+            {"loops": [{**AGAIN, "give_up": {"activities": ["shrug"]}}]},
+            "give_up of loop 'again' names 'shrug', which is not in activities",
+        ),
         ({"outcomes": [{**DECISION, "after": "offer"}]}, "decided before itself: 'decision' → 'decision'"),
         ({"outcomes": [DECISION, {**SIGNATURE, "name": "decision"}]}, "two outcomes have the same name"),
         ({"loops": [{**AGAIN, "after": "offer"}]}, "decided after 'offer', which is not one of its activities"),
@@ -309,8 +333,8 @@ def test_a_deadline_counts_what_data_and_loops_make_a_case_wait_for() -> None:
     parts["activities"]["a"]["writes"] = parts["activities"]["b"]["reads"] = ["x"]
     assert said(parse_requirements(parts)) == [
         (
-            "every design takes at least 180 s, because of a → b, but only 130 s are allowed "
-            "('b' reads 'x', which 'a' writes; a case takes at most 130 s)"
+            "every design takes at least 3 min, because of a → b, but only 2.167 min are allowed "
+            "('b' reads 'x', which 'a' writes; a case takes at most 2.167 min)"
         )
     ]
 
@@ -559,3 +583,13 @@ def test_an_end_in_every_round_leaves_fewer_cases_than_one_end() -> None:
     flow = CaseFlow(asked("ask sign refuse file", outcomes=[decided], loops=[loop], rules=rules))
     assert flow.ended == pytest.approx(0.1 * 1.5)
     assert flow.shares["file"] == pytest.approx(1 - 0.15)
+
+
+def test_a_loop_may_be_given_up_by_the_cases_that_its_limit_leaves() -> None:
+    requirements = asked("ask mend refuse sign", loops=[{**AGAIN, "give_up": {"activities": ["refuse"]}}])
+    flow = CaseFlow(requirements)
+    # Three rounds at most, each asked for again by half of the cases.
+    assert flow.share("refuse") == pytest.approx(0.5**3)
+    assert flow.ends == {"again in the end": pytest.approx(0.5**3)}
+    assert flow.comes_after_loop(flow.outcome["again in the end"], "mend")
+    assert parse_requirements(requirements.model_dump(mode="json")).outcomes == requirements.outcomes

@@ -64,7 +64,7 @@ def changed(**parts: Any) -> dict[str, Any]:
         (
             changed(activities={"a": {"duration": {"mean": -1}}}),
             "activities.a.duration.mean",
-            "greater than or equal to 0",
+            "is -1 but must be at least 0",
         ),
         (changed(activities={"a": {"duration": {"kind": "gamma", "mean": 1}}}), "activities.a.duration", "needs std"),
         (changed(activities={"a": {"duration": {"mean": 1}, "pools": ["x"]}}), "", "'x', which is not in pools"),
@@ -304,8 +304,12 @@ def three(**parts: Any) -> dict[str, Any]:
     ("value", "message"),
     [
         (pool(calendar=[[160, 8]]), ("pools.p: the shift [160, 8] ends before it starts "
-         "(one over the end of the week is two: [160, 168] and [0, 8])")),
-        (pool(calendar=[[8, 12], [160, 0]]), "pools.p: the shift [160, 0] ends before it starts"),
+         "(hours count from Monday 0:00 to 168, so a night shift is [160, 168] and [0, 8])")),
+        (pool(calendar=[[22, 6]]), ("pools.p: the shift [22, 6] ends before it starts "
+         "(hours count from Monday 0:00 to 168, so a night shift is [22, 30])")),
+        (pool(most=0), "pools.p.most: is 0 but must be at least 1"),
+        (pool(calendar=[[8, 12], [160, 0]]), ("pools.p: the shift [160, 0] ends before it starts "
+         "(hours count from Monday 0:00 to 168, so a night shift is [160, 168])")),
         (pool(calendar=[[0, 168.5]]), "pools.p: [0, 168.5] must be hours of a week, from 0 to 168"),
         (pool(calendar=[[7, 7]]), "pools.p: nobody works in [7, 7]: a shift must end after it starts"),
         (pool(least=3, most=2), "pools.p: least is 3, which is more than most (2)"),

@@ -4,6 +4,7 @@ import type { components } from "./shapes";
 export type Shapes = components["schemas"];
 export type Fault = Shapes["ErrorDetail"];
 export type Job = Shapes["JobView"];
+export type Metric = Shapes["MetricView"];
 export type Run = Shapes["RunView"];
 export type RunWhole = Shapes["RunWhole"];
 export type RunEvent = Shapes["EventView"];
@@ -70,6 +71,8 @@ export async function get<T>(path: string, options: Options = {}): Promise<T> {
 
 export const post = <T>(path: string, body: unknown = {}, options: Options = {}): Promise<T> =>
   get<T>(path, { ...options, method: "POST", body });
+
+export const patch = <T>(path: string, body: unknown): Promise<T> => get<T>(path, { method: "PATCH", body });
 
 async function faultOf(answer: Response): Promise<Fault> {
   try {

@@ -3,24 +3,24 @@ import { LineChart, ScatterChart } from "echarts/charts";
 import { GridComponent, TooltipComponent } from "echarts/components";
 import { format, init, use, type ECharts } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
+import { palette, type Tone } from "./palette";
 import { number, percent } from "./words";
 
 use([LineChart, ScatterChart, GridComponent, TooltipComponent, CanvasRenderer]);
 
-export type Line = { name: string; tone: Tone; dashed?: boolean; points: [number, number][] };
-export type Tone = "accent" | "minus" | "faint";
+export type { Tone } from "./palette";
+/** `colour` instead of a tone where runs are compared; `band` is drawn around the line; `raw` is what was smoothed. */
+export type Line = { name: string; tone?: Tone; colour?: string; dashed?: boolean; points: Point[]; raw?: Point[]; band?: [Point[], Point[]] };
+export type Point = [number, number];
+export type Look = { share: boolean; log: boolean; axis: string; range: [number, number] };
 export type { ECharts };
 
 export const start = (element: HTMLElement): ECharts => init(element);
 
-/** The page's own colours, as they are now. */
-export function palette(): Record<Tone | "line" | "ink" | "soft" | "raised", string> {
-  const style = getComputedStyle(document.documentElement);
-  const read = (name: string) => style.getPropertyValue(`--${name}`).trim();
-  return {
-    accent: read("accent"), minus: `rgb(${read("minus").split(" ").join(",")})`, faint: read("faint"),
-    line: read("line"), ink: read("ink"), soft: read("soft"), raised: read("raised"),
-  };
+/** The chart as an SVG drawing of its own; the renderer is loaded when somebody wants one. */
+export async function asSvg(options: Record<string, unknown>, width: number, height: number): Promise<string> {
+  const { drawn } = await import("./svg");
+  return drawn({ ...options, backgroundColor: palette().raised }, width, height);
 }
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
@@ -48,34 +48,51 @@ function tooltip(colours: ReturnType<typeof palette>) {
 const html = (parts: TemplateStringsArray, ...values: (string | number)[]): string =>
   parts.reduce((all, part, n) => all + format.encodeHTML(String(values[n - 1])) + part);
 
-type Shown = { seriesName: string; value: [number, number]; color: string };
+type Shown = { seriesName: string; value: Point; color: string };
 
-export function lineOptions(lines: Line[], share: boolean, range: [number, number]): Record<string, unknown> {
+/** On a logarithmic axis, numbers that have no logarithm are left out. */
+const drawable = (points: Point[], log: boolean): Point[] => (log ? points.filter(([, value]) => value > 0) : points);
+
+export function lineOptions(lines: Line[], look: Look): Record<string, unknown> {
   const colours = palette();
-  const told = (shown: Shown[]) =>
-    [
-      html`<span style="color:${colours.faint}">Step ${shown[0]!.value[0]}</span>`,
-      ...shown.map((one) => html`<span style="color:${one.color}">●</span> ${one.seriesName}&ensp;<b>${number(one.value[1], 4)}</b>`),
-    ].join("<br>");
+  const told = (shown: Shown[]) => {
+    const named = shown.filter((one) => one.seriesName);
+    const head = html`<span style="color:${colours.faint}">${look.axis} ${number(named[0]?.value[0] ?? 0, 7)}</span>`;
+    return [head, ...named.slice(0, 12).map((one) => html`<span style="color:${one.color}">●</span> ${one.seriesName}&ensp;<b>${number(one.value[1], 4)}</b>`)].join("<br>");
+  };
   return {
     animation: false,
     grid: { left: 2, right: 12, top: 8, bottom: 3, containLabel: true },
     tooltip: { ...tooltip(colours), trigger: "axis", axisPointer: { lineStyle: { color: colours.faint } }, formatter: told },
-    xAxis: { type: "value", min: range[0], max: range[1], minInterval: 1, ...axis(colours), splitLine: { show: false } },
-    yAxis: { type: "value", scale: !share, splitNumber: 4, ...axis(colours), ...(share ? shares(colours) : {}) },
-    series: lines.map((line) => ({
-      type: "line", name: line.name, data: line.points, symbol: "circle", symbolSize: line.dashed ? 6 : 4,
-      showSymbol: line.points.length < 30, color: colours[line.tone],
-      lineStyle: { width: line.dashed ? 2 : 1.7, type: line.dashed ? [5, 4] : "solid" },
-      emphasis: { disabled: true },
-    })),
+    xAxis: { type: "value", min: look.range[0], max: look.range[1], ...(look.axis === "Step" ? { minInterval: 1 } : {}), ...axis(colours), splitLine: { show: false } },
+    yAxis: { type: look.log ? "log" : "value", scale: !look.share, splitNumber: 4, ...axis(colours), ...(look.share && !look.log ? shares(colours) : {}) },
+    series: seriesOf(lines, look.log, colours),
   };
 }
 
+function seriesOf(lines: Line[], log: boolean, colours: ReturnType<typeof palette>): Record<string, unknown>[] {
+  return lines.flatMap((line) => {
+    const color = line.colour ?? colours[line.tone ?? "accent"];
+    const common = { type: "line", color, emphasis: { disabled: true }, silent: true };
+    const main = {
+      ...common, name: line.name, data: drawable(line.points, log), symbol: "circle", symbolSize: line.dashed ? 6 : 4,
+      showSymbol: line.points.length < 30, z: 3,
+      lineStyle: { width: line.dashed ? 2 : 1.7, type: line.dashed ? [5, 4] : "solid" },
+    };
+    const behind = { ...common, name: "", showSymbol: false, tooltip: { show: false } };
+    const raw = line.raw ? [{ ...behind, data: drawable(line.raw, log), lineStyle: { width: 1, opacity: 0.28 } }] : [];
+    const band = line.band ? line.band.map((edge, at) => ({
+      ...behind, data: edge, lineStyle: { opacity: 0 }, stack: `band ${line.name}`, stackStrategy: "all",
+      ...(at ? { areaStyle: { color, opacity: 0.16 } } : {}),
+    })) : [];
+    return [...band, ...raw, main];
+  });
+}
+
 /** What changes of `lineOptions` when a curve grows. */
-export const lineNumbers = (lines: Line[], range: [number, number]): Record<string, unknown> => ({
-  xAxis: { min: range[0], max: range[1] },
-  series: lines.map((line) => ({ data: line.points, showSymbol: line.points.length < 30 })),
+export const lineNumbers = (lines: Line[], look: Look): Record<string, unknown> => ({
+  xAxis: { min: look.range[0], max: look.range[1] },
+  series: seriesOf(lines, look.log, palette()).map(({ data, showSymbol }) => ({ data, showSymbol })),
 });
 
 export type Dot = { x: number; y: number; name: string; chosen: boolean };

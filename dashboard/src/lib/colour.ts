@@ -1,5 +1,5 @@
 /** An advantage as a colour: the more, the stronger; none at 0. */
-export const STRONGEST = 0.55;
+const STRONGEST = 0.55;
 
 export function tint(advantage: number | null, most: number): string {
   if (advantage === null || !most || !advantage) return "transparent";

@@ -1,5 +1,5 @@
 /** One WebSocket for the whole page: it reconnects, and takes up every subscription where it stood. */
-import { key, type Job, type Run, type RunEvent } from "./api";
+import { key, type Run, type RunEvent } from "./api";
 
 export type RunHandlers = {
   /** Where to go on from: the number of the next event, and the attempt of the last. */
@@ -8,8 +8,9 @@ export type RunHandlers = {
   /** What is known no longer holds, or has gaps: read it again. */
   reread: () => void;
 };
-export type Lists = { runs: Run[]; jobs: Job[] };
-type Told = { type: string; topic?: string; run?: string; event?: RunEvent; metrics?: unknown; keys_required?: boolean } & Partial<Lists>;
+/** What changed in the list of runs; with `more`, so much that it should be read again. */
+export type Changes = { changed: Run[]; removed: string[]; more: boolean };
+type Told = { type: string; topic?: string; run?: string; event?: RunEvent; metrics?: unknown; keys_required?: boolean } & Partial<Changes>;
 
 const PATIENCE = [500, 1000, 2000, 5000];
 
@@ -20,7 +21,7 @@ class Live {
   private greeted = false;
   private wanted = false;
   private runs = new Map<string, RunHandlers>();
-  private topics = { runs: new Set<(told: Lists) => void>(), metrics: new Set<(told: unknown) => void>() };
+  private topics = { runs: new Set<(told: Changes) => void>(), metrics: new Set<(told: unknown) => void>() };
 
   connect(): void {
     this.wanted = true;
@@ -54,7 +55,7 @@ class Live {
     };
   }
 
-  follow(topic: "runs", listener: (told: Lists) => void): () => void;
+  follow(topic: "runs", listener: (told: Changes) => void): () => void;
   follow(topic: "metrics", listener: (told: unknown) => void): () => void;
   follow(topic: "runs" | "metrics", listener: (told: never) => void): () => void {
     const listeners = this.topics[topic] as Set<(told: never) => void>;
@@ -91,7 +92,7 @@ class Live {
     } else if (told.type === "rewind" || told.type === "dropped") {
       this.runs.get(told.run!)?.reread();
     } else if (told.type === "runs") {
-      this.topics.runs.forEach((listener) => listener({ runs: told.runs!, jobs: told.jobs! }));
+      this.topics.runs.forEach((listener) => listener({ changed: told.changed!, removed: told.removed!, more: told.more! }));
     } else if (told.type === "metrics") {
       this.topics.metrics.forEach((listener) => listener(told.metrics));
     }

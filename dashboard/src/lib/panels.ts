@@ -1,43 +1,41 @@
-/** The curves shown for every run, in plain words. */
+/** The charts of a run, made from what the registry of metrics says of the numbers it has logged. */
+import type { Metric } from "./api";
 import type { Tone } from "./charts";
+import { percent, number } from "./words";
 
-export type Panel = {
-  title: string;
-  says: string;
-  share?: boolean;
-  lines: { metric: string; name: string; tone: Tone; dashed?: boolean }[];
-};
+export type PanelLine = { metric: string; name: string; tone: Tone; dashed?: boolean };
+export type Panel = { title: string; says: string; unit: string; lines: PanelLine[]; wide?: boolean };
 
-export const REWARD: Panel = {
-  title: "Reward",
-  says: "Mean score of each step's attempts, and of the policy on held-out tasks. Both should rise.",
-  lines: [
-    { metric: "reward/mean", name: "Training", tone: "accent" },
-    { metric: "eval/reward_mean", name: "Held out", tone: "minus", dashed: true },
-  ],
-};
+const TONES: Tone[] = ["accent", "minus", "faint"];
+const WIDE = ["Reward", "Imitation loss"]; // what a run is about
+export const REWARD = "reward/mean";
+export const HELD_OUT = "eval/reward_mean";
+export const SIGNAL = ["Groups without signal", "Advantage"]; // shown with the groups, too
 
-export const PANELS: Panel[] = [
-  { title: "KL", says: "How far each step moves the policy. Small and steady is healthy; a spike means the step was too large.",
-    lines: [{ metric: "policy/kl", name: "KL", tone: "accent" }, { metric: "policy/reference_kl", name: "To the reference", tone: "minus" }] },
-  { title: "Entropy", says: "How undecided the policy is. It falls as the policy learns; close to zero early on means it has stopped exploring.",
-    lines: [{ metric: "policy/entropy", name: "Entropy", tone: "accent" }] },
-  { title: "Loss", says: "What the optimiser minimises. In GRPO its level says little; watch for jumps.",
-    lines: [{ metric: "loss/total", name: "Loss", tone: "accent" }] },
-  { title: "Right answers", says: "Share of held-out tasks that their own check calls right, whatever the reward says.", share: true,
-    lines: [{ metric: "eval/accuracy", name: "Right", tone: "accent" }] },
-  { title: "Groups without signal", says: "Share of groups whose attempts all scored the same; nothing can be learned from them.", share: true,
-    lines: [{ metric: "groups/zero_spread_share", name: "Without signal", tone: "accent" }] },
-  { title: "Clipped", says: "Share of decisions whose probability ratio was clipped.",
-    lines: [{ metric: "policy/clip_low", name: "Below", tone: "minus" }, { metric: "policy/clip_high", name: "Above", tone: "accent" }] },
-  { title: "Sampler gap", says: "How far sampled probabilities are from what the learner computes, and what importance weights leave of it. Rounding in float32, a few percent in half precision.",
-    lines: [{ metric: "sampler/ratio_gap", name: "Measured", tone: "accent" }, { metric: "sampler/corrected_gap", name: "Corrected", tone: "minus" }] },
-  { title: "Length", says: "Length of an attempt, in steps or tokens.",
-    lines: [{ metric: "attempt/length_mean", name: "Mean", tone: "accent" }, { metric: "attempt/length_max", name: "Longest", tone: "faint" }] },
-  { title: "Gradient", says: "Gradient norm before clipping.",
-    lines: [{ metric: "optim/grad_norm", name: "Norm", tone: "accent" }] },
-  { title: "Advantage", says: "Mean absolute advantage: how far attempts are from their group's mean.",
-    lines: [{ metric: "advantage/abs_mean", name: "Mean size", tone: "accent" }] },
-];
+const sentence = (text: string) => text && `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+const told = (metric: Metric) => [sentence(metric.meaning), sentence(metric.worry)].filter(Boolean).join(" ");
 
-export const SHOWN = new Set([REWARD, ...PANELS].flatMap((panel) => panel.lines.map((line) => line.metric)));
+/** Panels in the registry's order: first what is wide, then the rest. */
+export function panelsOf(known: Metric[]): Panel[] {
+  const found = new Map<string, Metric[]>();
+  for (const metric of known) if (metric.panel) found.set(metric.panel, [...(found.get(metric.panel) ?? []), metric]);
+  const panels = [...found].map(([title, metrics]) => panelOf(title, metrics.slice(0, TONES.length)));
+  return [...panels.filter((panel) => panel.wide), ...panels.filter((panel) => !panel.wide)];
+}
+
+function panelOf(title: string, metrics: Metric[]): Panel {
+  const training = metrics.filter((metric) => !metric.name.startsWith("eval/"));
+  const ordered = [...training, ...metrics.filter((metric) => metric.name.startsWith("eval/"))];
+  // Held-out numbers are dashed and orange in every chart, whether training has such a number or not.
+  const lines = ordered.map((metric, place): PanelLine => {
+    const held = metric.name.startsWith("eval/") && WIDE.includes(title);
+    return { metric: metric.name, name: metric.label || metric.name, tone: held ? "minus" : TONES[place]!, dashed: held };
+  });
+  return { title, says: ordered.map(told).join(" "), unit: metrics[0]!.unit, lines, wide: WIDE.includes(title) };
+}
+
+/** A chart of one metric that has none of its own. */
+export const single = (name: string, metric: Metric | undefined): Panel =>
+  ({ title: name, says: metric ? told(metric) : "", unit: metric?.unit ?? "", lines: [{ metric: name, name, tone: "accent" }] });
+
+export const inUnit = (value: number | null | undefined, unit: string): string => (unit === "share" ? percent(value) : number(value));

@@ -14,9 +14,23 @@ class Router {
     if (!replace) scrollTo(0, 0);
   }
 
+  /** Change some parameters of the address and keep the rest; null or "" removes one. */
+  ask(changes: Record<string, string | number | null>, { replace = true } = {}): void {
+    const query = new URLSearchParams(this.query);
+    for (const [name, value] of Object.entries(changes)) {
+      if (value === null || value === "") query.delete(name);
+      else query.set(name, String(value));
+    }
+    const text = query.toString();
+    const to = this.path + (text ? `?${text}` : "");
+    if (to === location.pathname + location.search) return;
+    history[replace ? "replaceState" : "pushState"](null, "", to);
+    this.read();
+  }
+
   /** The parts of the path, decoded. */
   get parts(): string[] {
-    return this.path.split("/").filter(Boolean).map(decodeURIComponent);
+    return this.path.split("/").filter(Boolean).map(decoded);
   }
 
   private read(): void {
@@ -34,6 +48,17 @@ class Router {
   }
 }
 
+/** A part of an address that is not properly encoded stands for itself. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 export const router = new Router();
 export const runPath = (run: string, ...more: (string | number)[]): string =>
   ["/runs", run, ...more].map((part, index) => (index ? encodeURIComponent(String(part)) : part)).join("/");
+export const attemptPath = (run: string, step: number, id: string): string =>
+  `/runs/${encodeURIComponent(run)}/attempts/${step}/${id.split("/").map(encodeURIComponent).join("/")}`;

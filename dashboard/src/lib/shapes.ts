@@ -4,7 +4,40 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** AttemptView */
+        /**
+         * Arm
+         * @description Runs that differ in nothing but their seed.
+         * @example {
+         *       "name": "…",
+         *       "runs": [
+         *         "cart-7"
+         *       ]
+         *     }
+         */
+        Arm: {
+            /** Name */
+            name: string;
+            /** Runs */
+            runs: string[];
+        };
+        /**
+         * AttemptView
+         * @example {
+         *       "trajectory_id": "g7/m3",
+         *       "total": 30,
+         *       "parts": {},
+         *       "flags": [
+         *         "…"
+         *       ],
+         *       "advantage": 0.5,
+         *       "length": 1,
+         *       "end": "…",
+         *       "failure": "…",
+         *       "version": 1,
+         *       "text": "42",
+         *       "reasoning": "…"
+         *     }
+         */
         AttemptView: {
             /** Trajectory Id */
             trajectory_id: string;
@@ -40,6 +73,14 @@ export interface components {
         /**
          * CallView
          * @description A tool call and its result.
+         * @example {
+         *       "name": "…",
+         *       "arguments": {},
+         *       "outcome": "…",
+         *       "content": "…",
+         *       "seconds": 0.5,
+         *       "text": "42"
+         *     }
          */
         CallView: {
             /** Name */
@@ -60,7 +101,32 @@ export interface components {
              */
             text: string;
         };
-        /** ChatAnswer */
+        /**
+         * ChatAnswer
+         * @example {
+         *       "conversation_id": "3f9a2c",
+         *       "response": "Hello! How can I help?",
+         *       "reasoning": "…",
+         *       "model": "tiny",
+         *       "strategy": "…",
+         *       "state": {},
+         *       "turn": 1,
+         *       "tokens": 1,
+         *       "end": "…",
+         *       "seconds": 0.5,
+         *       "compressed": true,
+         *       "calls": [
+         *         {
+         *           "name": "…",
+         *           "arguments": {},
+         *           "outcome": "…",
+         *           "content": "…",
+         *           "seconds": 0.5,
+         *           "text": "42"
+         *         }
+         *       ]
+         *     }
+         */
         ChatAnswer: {
             /** Conversation Id */
             conversation_id: string;
@@ -96,6 +162,10 @@ export interface components {
         /**
          * ChatRequest
          * @description A message to a model, and how it should answer.
+         * @example {
+         *       "message": "I need help with my order",
+         *       "strategy": "customer_service"
+         *     }
          */
         ChatRequest: {
             /** Message */
@@ -132,6 +202,11 @@ export interface components {
         /**
          * CheckRequest
          * @description A workflow and, optionally, its requirements.
+         * @example {
+         *       "workflow": "{\"kind\": \"task\", \"name\": \"pour\"}",
+         *       "format": "bpmn",
+         *       "requirements": "name: tea"
+         *     }
          */
         CheckRequest: {
             /**
@@ -149,7 +224,24 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
-        /** CheckView */
+        /**
+         * CheckView
+         * @example {
+         *       "ok": true,
+         *       "name": "…",
+         *       "graphs": {},
+         *       "broken": [
+         *         {}
+         *       ],
+         *       "contradictions": [
+         *         {}
+         *       ],
+         *       "notes": [
+         *         "Seed study."
+         *       ],
+         *       "svg": "<svg/>"
+         *     }
+         */
         CheckView: {
             /** Ok */
             ok: boolean;
@@ -176,12 +268,80 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** ConversationList */
+        /**
+         * CompareView
+         * @description Runs side by side, with the verdict of `groupwise compare`.
+         * @example {
+         *       "metric": "eval/reward_mean",
+         *       "arms": [
+         *         {
+         *           "name": "…",
+         *           "runs": [
+         *             "cart-7"
+         *           ]
+         *         }
+         *       ],
+         *       "settings": {},
+         *       "headline": "…",
+         *       "verdicts": [
+         *         "…"
+         *       ],
+         *       "cautions": [
+         *         "…"
+         *       ]
+         *     }
+         */
+        CompareView: {
+            /** Metric */
+            metric: string;
+            /** Arms */
+            arms: components["schemas"]["Arm"][];
+            /**
+             * Settings
+             * @description The settings that differ, with each run's value.
+             */
+            settings: {
+                [key: string]: {
+                    [key: string]: string;
+                };
+            };
+            /** Headline */
+            headline: string;
+            /** Verdicts */
+            verdicts: string[];
+            /** Cautions */
+            cautions: string[];
+        };
+        /**
+         * ConversationList
+         * @example {
+         *       "conversations": [
+         *         {
+         *           "conversation_id": "3f9a2c",
+         *           "strategy": "…",
+         *           "turns": 1,
+         *           "created": 1795030000,
+         *           "updated": 1795040000,
+         *           "preview": "Hello"
+         *         }
+         *       ]
+         *     }
+         */
         ConversationList: {
             /** Conversations */
             conversations: components["schemas"]["ConversationSummary"][];
         };
-        /** ConversationSummary */
+        /**
+         * ConversationSummary
+         * @example {
+         *       "conversation_id": "3f9a2c",
+         *       "strategy": "…",
+         *       "turns": 1,
+         *       "created": 1795030000,
+         *       "updated": 1795040000,
+         *       "preview": "Hello"
+         *     }
+         */
         ConversationSummary: {
             /** Conversation Id */
             conversation_id: string;
@@ -196,7 +356,21 @@ export interface components {
             /** Preview */
             preview: string;
         };
-        /** ConversationView */
+        /**
+         * ConversationView
+         * @example {
+         *       "conversation_id": "3f9a2c",
+         *       "strategy": "…",
+         *       "turns": 1,
+         *       "created": 1795030000,
+         *       "updated": 1795040000,
+         *       "preview": "Hello",
+         *       "state": {},
+         *       "messages": [
+         *         {}
+         *       ]
+         *     }
+         */
         ConversationView: {
             /** Conversation Id */
             conversation_id: string;
@@ -219,7 +393,15 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
-        /** ConvertRequest */
+        /**
+         * ConvertRequest
+         * @example {
+         *       "workflow": "{\"kind\": \"task\", \"name\": \"pour\"}",
+         *       "format": "bpmn",
+         *       "requirements": "name: tea",
+         *       "to": "yawl"
+         *     }
+         */
         ConvertRequest: {
             /**
              * Workflow
@@ -241,16 +423,46 @@ export interface components {
              */
             to: string;
         };
-        /** Curve */
+        /**
+         * Curve
+         * @example {
+         *       "steps": [
+         *         10,
+         *         20,
+         *         30
+         *       ],
+         *       "values": [
+         *         21,
+         *         184.5,
+         *         500
+         *       ],
+         *       "at": [
+         *         0.5
+         *       ]
+         *     }
+         */
         Curve: {
             /** Steps */
             steps: number[];
             /** Values */
             values: number[];
+            /**
+             * At
+             * @description Where each point stands on the axis, unless that is the step.
+             */
+            at?: number[] | null;
         };
         /**
          * DesignRequest
          * @description The requirements to design for, and the search budget.
+         * @example {
+         *       "requirements": "name: tea",
+         *       "workflow": "{\"kind\": \"task\", \"name\": \"pour\"}",
+         *       "format": "bpmn",
+         *       "evaluations": 1,
+         *       "seed": 1,
+         *       "check": true
+         *     }
          */
         DesignRequest: {
             /**
@@ -290,6 +502,35 @@ export interface components {
         /**
          * DesignView
          * @description The best design found: its score as a tree of components, a picture, and where to download it.
+         * @example {
+         *       "id": "cart-7",
+         *       "name": "…",
+         *       "headline": "…",
+         *       "sound": true,
+         *       "score": 0.5,
+         *       "groups": {},
+         *       "explanation": {},
+         *       "broken": [
+         *         {}
+         *       ],
+         *       "design": "…",
+         *       "servers": {},
+         *       "evaluations": 1,
+         *       "svg": "<svg/>",
+         *       "performance": {},
+         *       "notes": [
+         *         "Seed study."
+         *       ],
+         *       "downloads": [
+         *         {
+         *           "format": "bpmn",
+         *           "title": "Baseline",
+         *           "suffix": ".bpmn",
+         *           "url": "…",
+         *           "cannot": "…"
+         *         }
+         *       ]
+         *     }
          */
         DesignView: {
             /** Id */
@@ -341,7 +582,16 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** DownloadView */
+        /**
+         * DownloadView
+         * @example {
+         *       "format": "bpmn",
+         *       "title": "Baseline",
+         *       "suffix": ".bpmn",
+         *       "url": "…",
+         *       "cannot": "…"
+         *     }
+         */
         DownloadView: {
             /** Format */
             format: string;
@@ -360,6 +610,12 @@ export interface components {
         /**
          * ErrorDetail
          * @description What went wrong (with the value and the limit), what to do about it, and which field caused it.
+         * @example {
+         *       "code": "run_not_found",
+         *       "message": "there is no run 'cart-8'",
+         *       "hint": "GET /api/runs lists them.",
+         *       "field": "run"
+         *     }
          */
         ErrorDetail: {
             /** Code */
@@ -380,6 +636,25 @@ export interface components {
         /**
          * EventPage
          * @description Events in order. Continue from number `next`; with `points`, steps and evaluations are downsampled.
+         * @example {
+         *       "run": "cart-7",
+         *       "attempt": 1,
+         *       "next": 1,
+         *       "count": 1,
+         *       "thinned": true,
+         *       "events": [
+         *         {
+         *           "v": 1,
+         *           "run": "cart-7",
+         *           "seq": 1,
+         *           "attempt": 1,
+         *           "time": 0.5,
+         *           "step": 30,
+         *           "type": "step",
+         *           "data": {}
+         *         }
+         *       ]
+         *     }
          */
         EventPage: {
             /** Run */
@@ -395,7 +670,19 @@ export interface components {
             /** Events */
             events: components["schemas"]["EventView"][];
         };
-        /** EventView */
+        /**
+         * EventView
+         * @example {
+         *       "v": 1,
+         *       "run": "cart-7",
+         *       "seq": 1,
+         *       "attempt": 1,
+         *       "time": 0.5,
+         *       "step": 30,
+         *       "type": "step",
+         *       "data": {}
+         *     }
+         */
         EventView: {
             /** V */
             v: number;
@@ -416,12 +703,30 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** ExampleList */
+        /**
+         * ExampleList
+         * @example {
+         *       "examples": [
+         *         {
+         *           "name": "…",
+         *           "requirements": "name: tea",
+         *           "workflow": "{\"kind\": \"task\", \"name\": \"pour\"}"
+         *         }
+         *       ]
+         *     }
+         */
         ExampleList: {
             /** Examples */
             examples: components["schemas"]["ExampleView"][];
         };
-        /** ExampleView */
+        /**
+         * ExampleView
+         * @example {
+         *       "name": "…",
+         *       "requirements": "name: tea",
+         *       "workflow": "{\"kind\": \"task\", \"name\": \"pour\"}"
+         *     }
+         */
         ExampleView: {
             /** Name */
             name: string;
@@ -430,12 +735,66 @@ export interface components {
             /** Workflow */
             workflow: string | null;
         };
-        /** FormatList */
+        /**
+         * ExhibitView
+         * @description What else can be shown of an attempt: an episode's moments, a design as a drawing, or a program's cases.
+         * @example {
+         *       "kind": "episode",
+         *       "svg": "<svg/>",
+         *       "changes": [
+         *         "…"
+         *       ]
+         *     }
+         */
+        ExhibitView: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "episode" | "design" | "program";
+            /**
+             * Svg
+             * @description A design, drawn.
+             * @default
+             */
+            svg: string;
+            /**
+             * Changes
+             * @description What sets a design apart from the worst of its group.
+             * @default []
+             */
+            changes: string[];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * FormatList
+         * @example {
+         *       "formats": [
+         *         {
+         *           "name": "…",
+         *           "title": "Baseline",
+         *           "suffix": ".bpmn",
+         *           "reads": true,
+         *           "writes": true
+         *         }
+         *       ]
+         *     }
+         */
         FormatList: {
             /** Formats */
             formats: components["schemas"]["FormatView"][];
         };
-        /** FormatView */
+        /**
+         * FormatView
+         * @example {
+         *       "name": "…",
+         *       "title": "Baseline",
+         *       "suffix": ".bpmn",
+         *       "reads": true,
+         *       "writes": true
+         *     }
+         */
         FormatView: {
             /** Name */
             name: string;
@@ -448,23 +807,101 @@ export interface components {
             /** Writes */
             writes: boolean;
         };
-        /** GroupPage */
+        /**
+         * GroupPage
+         * @example {
+         *       "run": "cart-7",
+         *       "step": 30,
+         *       "scale": 0.5,
+         *       "groups": [
+         *         {
+         *           "id": "cart-7",
+         *           "task_id": "t7",
+         *           "prompt": "What is 17 + 25?",
+         *           "size": 1,
+         *           "mean": 0.5,
+         *           "std": 0.5,
+         *           "zero_signal": true,
+         *           "attempts": [
+         *             {
+         *               "trajectory_id": "g7/m3",
+         *               "total": 30,
+         *               "parts": {},
+         *               "flags": [
+         *                 "…"
+         *               ],
+         *               "advantage": 0.5,
+         *               "length": 1,
+         *               "end": "…",
+         *               "failure": "…",
+         *               "version": 1,
+         *               "text": "42",
+         *               "reasoning": "…"
+         *             }
+         *           ]
+         *         }
+         *       ]
+         *     }
+         */
         GroupPage: {
             /** Run */
             run: string;
             /** Step */
             step: number;
+            /**
+             * Scale
+             * @description The largest advantage of the step's attempts: what colours are measured by.
+             */
+            scale: number;
             /** Groups */
             groups: components["schemas"]["GroupView"][];
         };
-        /** GroupSteps */
+        /**
+         * GroupSteps
+         * @example {
+         *       "run": "cart-7",
+         *       "steps": [
+         *         10,
+         *         20,
+         *         30
+         *       ]
+         *     }
+         */
         GroupSteps: {
             /** Run */
             run: string;
             /** Steps */
             steps: number[];
         };
-        /** GroupView */
+        /**
+         * GroupView
+         * @example {
+         *       "id": "cart-7",
+         *       "task_id": "t7",
+         *       "prompt": "What is 17 + 25?",
+         *       "size": 1,
+         *       "mean": 0.5,
+         *       "std": 0.5,
+         *       "zero_signal": true,
+         *       "attempts": [
+         *         {
+         *           "trajectory_id": "g7/m3",
+         *           "total": 30,
+         *           "parts": {},
+         *           "flags": [
+         *             "…"
+         *           ],
+         *           "advantage": 0.5,
+         *           "length": 1,
+         *           "end": "…",
+         *           "failure": "…",
+         *           "version": 1,
+         *           "text": "42",
+         *           "reasoning": "…"
+         *         }
+         *       ]
+         *     }
+         */
         GroupView: {
             /** Id */
             id: string;
@@ -486,21 +923,91 @@ export interface components {
             /** Attempts */
             attempts: components["schemas"]["AttemptView"][];
         };
-        /** Health */
+        /**
+         * Health
+         * @example {
+         *       "ok": true,
+         *       "version": "…"
+         *     }
+         */
         Health: {
             /** Ok */
             ok: boolean;
             /** Version */
             version: string;
         };
-        /** JobList */
+        /**
+         * JobList
+         * @example {
+         *       "total": 30,
+         *       "next": 1,
+         *       "jobs": [
+         *         {
+         *           "id": "cart-7",
+         *           "state": "finished",
+         *           "cancelling": true,
+         *           "run": "cart-7",
+         *           "product": "control",
+         *           "created": 1795030000,
+         *           "updated": 1795040000,
+         *           "step": 30,
+         *           "total": 30,
+         *           "attempt": 1,
+         *           "metrics": {
+         *             "reward/mean": 421.5,
+         *             "eval/reward_mean": 500
+         *           },
+         *           "error": {
+         *             "code": "run_not_found",
+         *             "message": "there is no run 'cart-8'",
+         *             "hint": "GET /api/runs lists them.",
+         *             "field": "run"
+         *           },
+         *           "request": {}
+         *         }
+         *       ]
+         *     }
+         */
         JobList: {
+            /**
+             * Total
+             * @description How many there are in all.
+             */
+            total: number;
+            /**
+             * Next
+             * @description The place of the first one of the next page; null on the last page.
+             */
+            next: number | null;
             /** Jobs */
             jobs: components["schemas"]["JobView"][];
         };
         /**
          * JobView
          * @description A job: the request, and the state of its run.
+         * @example {
+         *       "id": "cart-7",
+         *       "state": "running",
+         *       "cancelling": true,
+         *       "run": "cart-7",
+         *       "product": "control",
+         *       "created": 1795030000,
+         *       "updated": 1795040000,
+         *       "step": 30,
+         *       "total": 30,
+         *       "attempt": 1,
+         *       "metrics": {
+         *         "reward/mean": 421.5,
+         *         "eval/reward_mean": 500
+         *       },
+         *       "error": {
+         *         "code": "run_not_found",
+         *         "message": "there is no run 'cart-8'",
+         *         "hint": "GET /api/runs lists them.",
+         *         "field": "run"
+         *       },
+         *       "request": {}
+         *     }
          */
         JobView: {
             /** Id */
@@ -542,7 +1049,36 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** Me */
+        /**
+         * LabelChange
+         * @description What to change of a run's labels; what is left out stays as it is.
+         * @example {
+         *       "title": "Baseline",
+         *       "tags": [
+         *         "baseline"
+         *       ],
+         *       "notes": "Seed study.",
+         *       "archived": true
+         *     }
+         */
+        LabelChange: {
+            /** Title */
+            title?: string | null;
+            /** Tags */
+            tags?: string[] | null;
+            /** Notes */
+            notes?: string | null;
+            /** Archived */
+            archived?: boolean | null;
+        };
+        /**
+         * Me
+         * @example {
+         *       "name": "…",
+         *       "scope": "…",
+         *       "keys_required": true
+         *     }
+         */
         Me: {
             /** Name */
             name: string;
@@ -551,7 +1087,56 @@ export interface components {
             /** Keys Required */
             keys_required: boolean;
         };
-        /** MetricsView */
+        /**
+         * MetricView
+         * @description What a metric means: a row of the registry that the page, reports and documents read.
+         * @example {
+         *       "name": "…",
+         *       "meaning": "…",
+         *       "unit": "share",
+         *       "better": "higher",
+         *       "panel": "…",
+         *       "label": "…",
+         *       "worry": "…"
+         *     }
+         */
+        MetricView: {
+            /** Name */
+            name: string;
+            /** Meaning */
+            meaning: string;
+            /** Unit */
+            unit: string;
+            /**
+             * Better
+             * @enum {string}
+             */
+            better: "higher" | "lower" | "";
+            /**
+             * Panel
+             * @description The chart it is drawn in; empty if it has none of its own.
+             */
+            panel: string;
+            /** Label */
+            label: string;
+            /**
+             * Worry
+             * @description When to look closer.
+             */
+            worry: string;
+        };
+        /**
+         * MetricsView
+         * @example {
+         *       "uptime": 0.5,
+         *       "jobs": {},
+         *       "requests": {},
+         *       "websocket": {},
+         *       "chat": {},
+         *       "machine": {},
+         *       "runs": {}
+         *     }
+         */
         MetricsView: {
             /** Uptime */
             uptime: number;
@@ -585,14 +1170,35 @@ export interface components {
                 };
             };
         };
-        /** ModelList */
+        /**
+         * ModelList
+         * @example {
+         *       "models": [
+         *         {
+         *           "id": "cart-7",
+         *           "kind": "run",
+         *           "step": 30
+         *         }
+         *       ],
+         *       "strategies": [
+         *         "customer_service"
+         *       ]
+         *     }
+         */
         ModelList: {
             /** Models */
             models: components["schemas"]["ModelView"][];
             /** Strategies */
             strategies: string[];
         };
-        /** ModelView */
+        /**
+         * ModelView
+         * @example {
+         *       "id": "cart-7",
+         *       "kind": "run",
+         *       "step": 30
+         *     }
+         */
         ModelView: {
             /** Id */
             id: string;
@@ -604,7 +1210,14 @@ export interface components {
             /** Step */
             step: number | null;
         };
-        /** Order */
+        /**
+         * Order
+         * @example {
+         *       "job": "a70f03aaa79a43f1",
+         *       "run": "cart-7",
+         *       "order": "stop-1"
+         *     }
+         */
         Order: {
             /** Job */
             job: string;
@@ -616,7 +1229,14 @@ export interface components {
              */
             order: string;
         };
-        /** Ready */
+        /**
+         * Ready
+         * @example {
+         *       "ok": true,
+         *       "database": "…",
+         *       "supervisor": "…"
+         *     }
+         */
         Ready: {
             /** Ok */
             ok: boolean;
@@ -628,25 +1248,187 @@ export interface components {
         /**
          * Refusal
          * @description The body of every error response.
+         * @example {
+         *       "error": {
+         *         "code": "run_not_found",
+         *         "message": "there is no run 'cart-8'",
+         *         "hint": "GET /api/runs lists them.",
+         *         "field": "run"
+         *       }
+         *     }
          */
         Refusal: {
             error: components["schemas"]["ErrorDetail"];
         };
-        /** RunList */
+        /**
+         * RunList
+         * @example {
+         *       "total": 30,
+         *       "next": 1,
+         *       "runs": [
+         *         {
+         *           "id": "cart-7",
+         *           "state": "finished",
+         *           "step": 30,
+         *           "total": 30,
+         *           "attempt": 1,
+         *           "updated": 1795040000,
+         *           "metrics": {
+         *             "reward/mean": 421.5,
+         *             "eval/reward_mean": 500
+         *           },
+         *           "product": "control",
+         *           "environment": "CartPole-v1",
+         *           "title": "Baseline",
+         *           "tags": [
+         *             "baseline"
+         *           ],
+         *           "notes": "Seed study.",
+         *           "archived": true,
+         *           "owner": "ann",
+         *           "job": "a70f03aaa79a43f1",
+         *           "job_state": "…",
+         *           "error": {
+         *             "code": "run_not_found",
+         *             "message": "there is no run 'cart-8'",
+         *             "hint": "GET /api/runs lists them.",
+         *             "field": "run"
+         *           }
+         *         }
+         *       ],
+         *       "counts": {}
+         *     }
+         */
         RunList: {
+            /**
+             * Total
+             * @description How many there are in all.
+             */
+            total: number;
+            /**
+             * Next
+             * @description The place of the first one of the next page; null on the last page.
+             */
+            next: number | null;
             /** Runs */
             runs: components["schemas"]["RunView"][];
+            /**
+             * Counts
+             * @description How many runs there are for each state, product, environment, tag and owner.
+             */
+            counts: {
+                [key: string]: {
+                    [key: string]: number;
+                };
+            };
+        };
+        /**
+         * RunOrder
+         * @description One change to many runs at once.
+         * @example {
+         *       "runs": [
+         *         "cart-7",
+         *         "cart-8"
+         *       ],
+         *       "do": "tag",
+         *       "tag": "baseline"
+         *     }
+         */
+        RunOrder: {
+            /** Runs */
+            runs: string[];
+            /**
+             * Do
+             * @enum {string}
+             */
+            do: "archive" | "restore" | "tag" | "untag" | "delete";
+            /**
+             * Tag
+             * @description The tag to add or remove.
+             */
+            tag?: string | null;
+        };
+        /**
+         * RunOrderAnswer
+         * @example {
+         *       "done": [
+         *         "…"
+         *       ],
+         *       "refused": [
+         *         {
+         *           "run": "cart-7",
+         *           "error": {
+         *             "code": "run_not_found",
+         *             "message": "there is no run 'cart-8'",
+         *             "hint": "GET /api/runs lists them.",
+         *             "field": "run"
+         *           }
+         *         }
+         *       ]
+         *     }
+         */
+        RunOrderAnswer: {
+            /** Done */
+            done: string[];
+            /** Refused */
+            refused: components["schemas"]["RunRefusal"][];
+        };
+        /**
+         * RunRefusal
+         * @example {
+         *       "run": "cart-7",
+         *       "error": {
+         *         "code": "run_not_found",
+         *         "message": "there is no run 'cart-8'",
+         *         "hint": "GET /api/runs lists them.",
+         *         "field": "run"
+         *       }
+         *     }
+         */
+        RunRefusal: {
+            /** Run */
+            run: string;
+            error: components["schemas"]["ErrorDetail"];
         };
         /**
          * RunView
          * @description The current state of a run, whoever started it.
+         * @example {
+         *       "id": "cart-7",
+         *       "state": "finished",
+         *       "step": 30,
+         *       "total": 30,
+         *       "attempt": 1,
+         *       "updated": 1795040000,
+         *       "metrics": {
+         *         "reward/mean": 421.5,
+         *         "eval/reward_mean": 500
+         *       },
+         *       "product": "control",
+         *       "environment": "CartPole-v1",
+         *       "title": "Baseline",
+         *       "tags": [
+         *         "baseline"
+         *       ],
+         *       "notes": "Seed study.",
+         *       "archived": true,
+         *       "owner": "ann",
+         *       "job": "a70f03aaa79a43f1",
+         *       "job_state": "…",
+         *       "error": {
+         *         "code": "run_not_found",
+         *         "message": "there is no run 'cart-8'",
+         *         "hint": "GET /api/runs lists them.",
+         *         "field": "run"
+         *       }
+         *     }
          */
         RunView: {
             /** Id */
             id: string;
             /**
              * State
-             * @description created, running, interrupted, stopped, failed, finished or damaged.
+             * @description queued, created, running, stopping, interrupted, stopped, cancelled, failed, finished or damaged.
              */
             state: string;
             /** Step */
@@ -661,14 +1443,109 @@ export interface components {
             metrics: {
                 [key: string]: number | null;
             };
+            /**
+             * Product
+             * @default
+             */
+            product: string;
+            /**
+             * Environment
+             * @default
+             */
+            environment: string;
+            /**
+             * Title
+             * @description A name for people; the run's own name never changes.
+             * @default
+             */
+            title: string;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /**
+             * Notes
+             * @default
+             */
+            notes: string;
+            /**
+             * Archived
+             * @default false
+             */
+            archived: boolean;
+            /**
+             * Owner
+             * @description The name of the key that started it; empty for the operator's runs.
+             * @default
+             */
+            owner: string;
+            /**
+             * Job
+             * @description The job it belongs to, if any.
+             */
+            job?: string | null;
+            /** Job State */
+            job_state?: string | null;
+            /** @description Why its job failed. */
+            error?: components["schemas"]["ErrorDetail"] | null;
         };
-        /** RunWhole */
+        /**
+         * RunWhole
+         * @example {
+         *       "id": "cart-7",
+         *       "state": "finished",
+         *       "step": 30,
+         *       "total": 30,
+         *       "attempt": 1,
+         *       "updated": 1795040000,
+         *       "metrics": {
+         *         "reward/mean": 421.5,
+         *         "eval/reward_mean": 500
+         *       },
+         *       "product": "control",
+         *       "environment": "CartPole-v1",
+         *       "title": "Baseline",
+         *       "tags": [
+         *         "baseline"
+         *       ],
+         *       "notes": "Seed study.",
+         *       "archived": true,
+         *       "owner": "ann",
+         *       "job": "a70f03aaa79a43f1",
+         *       "job_state": "…",
+         *       "error": {
+         *         "code": "run_not_found",
+         *         "message": "there is no run 'cart-8'",
+         *         "hint": "GET /api/runs lists them.",
+         *         "field": "run"
+         *       },
+         *       "config": {
+         *         "task": {
+         *           "environment": "CartPole-v1"
+         *         }
+         *       },
+         *       "events": 1,
+         *       "known": [
+         *         {
+         *           "name": "…",
+         *           "meaning": "…",
+         *           "unit": "share",
+         *           "better": "higher",
+         *           "panel": "…",
+         *           "label": "…",
+         *           "worry": "…"
+         *         }
+         *       ],
+         *       "report": true
+         *     }
+         */
         RunWhole: {
             /** Id */
             id: string;
             /**
              * State
-             * @description created, running, interrupted, stopped, failed, finished or damaged.
+             * @description queued, created, running, stopping, interrupted, stopped, cancelled, failed, finished or damaged.
              */
             state: string;
             /** Step */
@@ -684,10 +1561,51 @@ export interface components {
                 [key: string]: number | null;
             };
             /**
+             * Product
+             * @default
+             */
+            product: string;
+            /**
+             * Environment
+             * @default
+             */
+            environment: string;
+            /**
+             * Title
+             * @description A name for people; the run's own name never changes.
+             * @default
+             */
+            title: string;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /**
+             * Notes
+             * @default
+             */
+            notes: string;
+            /**
+             * Archived
+             * @default false
+             */
+            archived: boolean;
+            /**
+             * Owner
+             * @description The name of the key that started it; empty for the operator's runs.
+             * @default
+             */
+            owner: string;
+            /**
              * Job
              * @description The job it belongs to, if any.
              */
-            job: string | null;
+            job?: string | null;
+            /** Job State */
+            job_state?: string | null;
+            /** @description Why its job failed. */
+            error?: components["schemas"]["ErrorDetail"] | null;
             /** Config */
             config: {
                 [key: string]: {
@@ -699,8 +1617,29 @@ export interface components {
              * @description Number of events so far, which is also the number of the next one.
              */
             events: number;
+            /**
+             * Known
+             * @description The metrics it has logged so far, in the order to show them.
+             */
+            known: components["schemas"]["MetricView"][];
+            /**
+             * Report
+             * @description Whether it has a report: GET /api/runs/{run}/report.
+             */
+            report: boolean;
         };
-        /** ScaleAnswer */
+        /**
+         * ScaleAnswer
+         * @example {
+         *       "orders": [
+         *         {
+         *           "job": "a70f03aaa79a43f1",
+         *           "run": "cart-7",
+         *           "order": "stop-1"
+         *         }
+         *       ]
+         *     }
+         */
         ScaleAnswer: {
             /** Orders */
             orders: components["schemas"]["Order"][];
@@ -708,6 +1647,9 @@ export interface components {
         /**
          * ScaleRequest
          * @description Change the number of workers of running jobs: by a factor, to a number, or within limits.
+         * @example {
+         *       "workers": 4
+         *     }
          */
         ScaleRequest: {
             /** Scale Factor */
@@ -727,6 +1669,14 @@ export interface components {
         /**
          * SeriesPage
          * @description Curves downsampled to at most `points` points: the minimum and maximum of each interval.
+         * @example {
+         *       "run": "cart-7",
+         *       "next": 1,
+         *       "names": [
+         *         "reward/mean"
+         *       ],
+         *       "series": {}
+         *     }
          */
         SeriesPage: {
             /** Run */
@@ -740,7 +1690,18 @@ export interface components {
                 [key: string]: components["schemas"]["Curve"];
             };
         };
-        /** SimulateRequest */
+        /**
+         * SimulateRequest
+         * @example {
+         *       "workflow": "{\"kind\": \"task\", \"name\": \"pour\"}",
+         *       "format": "bpmn",
+         *       "requirements": "name: tea",
+         *       "cases": 20,
+         *       "seed": 1,
+         *       "tier": "simulation",
+         *       "pictures": true
+         *     }
+         */
         SimulateRequest: {
             /**
              * Workflow
@@ -769,8 +1730,27 @@ export interface components {
              * @enum {string}
              */
             tier: "auto" | "analytic" | "simulation" | "schedule";
+            /**
+             * Pictures
+             * @description Also draw the first cases as moving tokens, and the queues.
+             * @default false
+             */
+            pictures: boolean;
         };
-        /** SimulateView */
+        /**
+         * SimulateView
+         * @example {
+         *       "ok": true,
+         *       "tier": "simulation",
+         *       "cycle_time": 0.5,
+         *       "cost": 0.5,
+         *       "throughput": 0.5,
+         *       "utilisation": {},
+         *       "broken": [
+         *         {}
+         *       ]
+         *     }
+         */
         SimulateView: {
             /** Ok */
             ok: boolean;
@@ -793,7 +1773,14 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** TokenView */
+        /**
+         * TokenView
+         * @example {
+         *       "text": "42",
+         *       "advantage": 0.5,
+         *       "logp": 0.5
+         *     }
+         */
         TokenView: {
             /** Text */
             text: string;
@@ -808,6 +1795,14 @@ export interface components {
         /**
          * TrainRequest
          * @description What to train: `prompts` for a language model, or the complete `config` of a run of any product.
+         * @example {
+         *       "config": {
+         *         "task": {
+         *           "environment": "CartPole-v1"
+         *         }
+         *       },
+         *       "name": "cart-7"
+         *     }
          */
         TrainRequest: {
             /** Prompts */
@@ -826,7 +1821,7 @@ export interface components {
             } | null;
             /**
              * Strategy
-             * @description Where to train: this machine.
+             * @description How: the groups of a step are scored by worker processes, see POST /api/scale.
              * @default computational
              * @constant
              */
@@ -869,7 +1864,48 @@ export interface components {
              */
             name?: string | null;
         };
-        /** TrajectoryView */
+        /**
+         * TrajectoryView
+         * @example {
+         *       "trajectory_id": "g7/m3",
+         *       "total": 30,
+         *       "parts": {},
+         *       "flags": [
+         *         "…"
+         *       ],
+         *       "advantage": 0.5,
+         *       "length": 1,
+         *       "end": "…",
+         *       "failure": "…",
+         *       "version": 1,
+         *       "text": "42",
+         *       "reasoning": "…",
+         *       "step": 30,
+         *       "group_id": "g7",
+         *       "task_id": "t7",
+         *       "prompt": "What is 17 + 25?",
+         *       "scale": 0.5,
+         *       "exhibit": {
+         *         "kind": "episode",
+         *         "svg": "<svg/>",
+         *         "changes": [
+         *           "…"
+         *         ]
+         *       },
+         *       "turns": [
+         *         {
+         *           "role": "policy",
+         *           "tokens": [
+         *             {
+         *               "text": "42",
+         *               "advantage": 0.5,
+         *               "logp": 0.5
+         *             }
+         *           ]
+         *         }
+         *       ]
+         *     }
+         */
         TrajectoryView: {
             /** Trajectory Id */
             trajectory_id: string;
@@ -910,12 +1946,30 @@ export interface components {
             /** Prompt */
             prompt: string;
             /**
+             * Scale
+             * @description The largest advantage of the step's attempts: what colours are measured by.
+             */
+            scale: number;
+            exhibit?: components["schemas"]["ExhibitView"] | null;
+            /**
              * Turns
              * @description Empty if tokens were not recorded.
              */
             turns: components["schemas"]["TurnView"][];
         };
-        /** TurnView */
+        /**
+         * TurnView
+         * @example {
+         *       "role": "policy",
+         *       "tokens": [
+         *         {
+         *           "text": "42",
+         *           "advantage": 0.5,
+         *           "logp": 0.5
+         *         }
+         *       ]
+         *     }
+         */
         TurnView: {
             /**
              * Role

@@ -1,73 +1,67 @@
-/** All runs and jobs, kept current by the service. A run may have no job, and a job no run yet: both are shown. */
-import { asFault, get, type Fault, type Job, type Run } from "./api";
+/** The list of runs as the reader asked for it: searched, filtered and sorted by the service, kept current by it. */
+import { asFault, get, type Fault, type Run, type Shapes } from "./api";
 import { live } from "./live.svelte";
+import { router } from "./router.svelte";
 
-export type Entry = {
-  name: string;
-  state: string;
-  product: string;
-  step: number;
-  total: number;
-  attempt: number;
-  updated: number;
-  metrics: Record<string, number | null>;
-  run: Run | null;
-  job: Job | null;
-};
+export const FILTERS = ["state", "product", "environment", "tag", "owner"] as const;
+export type Filter = (typeof FILTERS)[number];
+const PAGE = 50;
+const PAUSE = 400; // milliseconds between a change that needs the whole list and asking for it
 
-class Store {
+class List {
   runs = $state.raw<Run[]>([]);
-  jobs = $state.raw<Job[]>([]);
+  total = $state(0);
+  next = $state<number | null>(null);
+  counts = $state.raw<Shapes["RunList"]["counts"]>({});
   loaded = $state(false);
   fault = $state<Fault | null>(null);
-  entries = $derived(merged(this.runs, this.jobs));
-  private started = false;
+  private asked = "";
+  private limit = PAGE;
+  private pause = 0;
+  private leave: (() => void) | null = null;
 
-  start(): void {
-    if (this.started) return;
-    this.started = true;
-    live.follow("runs", ({ runs, jobs }) => Object.assign(this, { runs, jobs, loaded: true, fault: null }));
-    void this.read();
+  /** Show the list that the address asks for, for as long as it is in sight. */
+  open(): () => void {
+    this.limit = PAGE;
+    this.leave ??= live.follow("runs", (told) => {
+      const known = new Map(told.changed.map((run) => [run.id, run]));
+      this.runs = this.runs.map((run) => known.get(run.id) ?? run);
+      // Whether a new one belongs here, and where, only the service knows.
+      const shown = new Set(this.runs.map((run) => run.id));
+      if (told.more || told.removed.length || told.changed.some((run) => !shown.has(run.id))) this.soon();
+    });
+    return () => {
+      this.leave?.();
+      this.leave = null;
+      clearTimeout(this.pause);
+      this.pause = 0;
+    };
+  }
+
+  private soon(): void {
+    this.pause ||= window.setTimeout(() => {
+      this.pause = 0;
+      void this.read();
+    }, PAUSE);
+  }
+
+  async more(): Promise<void> {
+    this.limit += 2 * PAGE;
+    await this.read();
   }
 
   async read(): Promise<void> {
+    const query = new URLSearchParams(router.query);
+    query.set("limit", String(this.limit));
+    const asked = (this.asked = query.toString());
     try {
-      const [runs, jobs] = await Promise.all([get<{ runs: Run[] }>("/api/runs"), get<{ jobs: Job[] }>("/api/jobs")]);
-      Object.assign(this, { runs: runs.runs, jobs: jobs.jobs, loaded: true, fault: null });
+      const told = await get<Shapes["RunList"]>(`/api/runs?${asked}`);
+      if (asked !== this.asked) return;
+      Object.assign(this, { runs: told.runs, total: told.total, next: told.next, counts: told.counts, loaded: true, fault: null });
     } catch (error) {
-      this.fault = asFault(error);
+      if (asked === this.asked) this.fault = asFault(error);
     }
   }
-
-  entry(name: string): Entry | undefined {
-    return this.entries.find((entry) => entry.name === name);
-  }
 }
 
-function merged(runs: Run[], jobs: Job[]): Entry[] {
-  const newest = new Map<string, Job>();
-  for (const job of jobs) if (!newest.has(job.run)) newest.set(job.run, job);
-  const known = new Set(runs.map((run) => run.id));
-  const entries = runs.map((run) => entryOf(run, newest.get(run.id) ?? null));
-  for (const [name, job] of newest) if (!known.has(name)) entries.push(entryOf(null, job));
-  return entries.sort((a, b) => rank(a) - rank(b) || b.updated - a.updated);
-}
-
-const rank = (entry: Entry): number => (["running", "stopping", "created"].includes(entry.state) ? 0 : entry.state === "queued" ? 1 : 2);
-
-function entryOf(run: Run | null, job: Job | null): Entry {
-  const facts = run ?? job!;
-  const state = stateOf(run, job);
-  const { step, total, attempt, metrics } = facts;
-  const updated = run?.updated || job?.updated || 0;
-  return { name: run?.id ?? job!.run, state, product: job?.product ?? "", step, total, attempt, metrics, updated, run, job };
-}
-
-function stateOf(run: Run | null, job: Job | null): string {
-  if (job?.state === "running" && job.cancelling) return "stopping";
-  if (job && ["queued", "failed"].includes(job.state)) return job.state;
-  if (job?.state === "running" && (!run || run.state !== "running")) return "created";
-  return run?.state ?? job!.state;
-}
-
-export const store = new Store();
+export const list = new List();

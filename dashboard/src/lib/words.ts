@@ -34,6 +34,7 @@ export const plain = (name: string): string => {
 
 export const PRODUCTS: Record<string, string> = {
   control: "Control",
+  ppo: "PPO",
   language: "Language",
   agent: "Agent",
   "warm-start": "Warm start",

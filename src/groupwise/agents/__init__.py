@@ -15,6 +15,7 @@ In the order data flows:
     tools/               functions and HTTP APIs that a model may call
     conversation/        messages ↔ tokens, rollouts, one turn, stored chats
     memory/              what an agent remembers about its users
+    attempt_workers      what workers do: the other side of conversations, and rewards
     strategies/          how to conduct customer service, technical support, teaching and sales
     evaluation           held-out problems: accuracy, pass@k
     program_reward       code in an answer, run against tests in a sandbox

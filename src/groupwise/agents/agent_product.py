@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from groupwise.agents.attempt_workers import workers_and_reward
 from groupwise.agents.conversation.chat_format import Frame
-from groupwise.agents.conversation.custom_rollout import RolloutScenarios, rollout_for
+from groupwise.agents.conversation.completion_client import RolloutScenarios
+from groupwise.agents.conversation.custom_rollout import rollout_for
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations, conversation_tasks
 from groupwise.agents.environments.checker import check_conversation_environment
 from groupwise.agents.environments.contract import Scenarios
@@ -21,17 +23,20 @@ from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.errors import ConfigError, ContractError
 from groupwise.event_loop import EventLoop
-from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
+from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.memory.run_start import rewind_for_run, start_from
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rewards.registry import find_reward
 from groupwise.rewards.rules.components import known
 from groupwise.rewards.scoring import RewardScorer
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.batch_source import NumberedTasks
 from groupwise.training.checkpoint import checkpoint_folders
+from groupwise.training.ranks.communication import Ranks
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import Batch, Failure, Policy, Reward, Sample, Score, ScoredGroup, Task, Trajectory
@@ -49,6 +54,7 @@ def check(cfg: TrainingConfig) -> None:
         raise ConfigError(message, hint="Let the function use a UserMemory itself.", field="task.options.memory")
     find_reward(cfg.reward)
     check_tool_format(cfg)
+    check_sampler(cfg)
 
 
 def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:
@@ -72,24 +78,28 @@ def build(
 
     `reference` is the reference of an earlier policy, for a model that has learned since.
     """
+    # A worker makes them again from the settings, or gets those that were made in code.
+    sent = scenarios or cfg.to_dict()["task"]
     scenarios = scenarios or find_scenarios(cfg.task)
+    own = reward or find_reward(cfg.reward) or EnvironmentReward()
+    workers, learned_from = workers_and_reward(cfg, sent, reward, own)
     language = language or load_start(cfg)
     policy = policy_of(cfg, language, reference)
     frame = frame_of(cfg, language)
     slots = cfg.rollout.conversations_in_flight
-    engine = Engine(language.model, language.tokenizer, slots=slots, ends=frame.end_ids)
+    engine = engine_for(cfg, language, slots=slots, params=sampling(cfg), ends=frame.end_ids)
     kind, make, collate = rollout_for(scenarios, needs_critic(cfg.advantage.estimator))
     memory = str(cfg.task.options.get("memory", ""))
     remembered = RunMemory(UserMemory(memory)) if memory else None
     talk = kind(
         engine, frame, make, sampling(cfg),
         group_size=cfg.rollout.num_generations, seed=cfg.run.seed, limits=limits(cfg), memory=remembered,
+        workers=workers,
     )  # fmt: skip
-    reward = reward or find_reward(cfg.reward) or EnvironmentReward()
     tasks = NumberedTasks(conversation_tasks(scenarios, cfg.run.seed))
-    source = AgentSource(cfg, policy, engine, tasks, talk, reward, collate)
+    source = AgentSource(cfg, policy, engine, tasks, talk, learned_from, collate, workers)
     evaluation = ConversationEvaluation(
-        cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop, remembered
+        cfg, scenarios, engine, frame, absolute(own), source.scorer, talk.loop, remembered, workers
     )
     return Parts(
         policy, source, evaluation, lambda: evaluation.shown,
@@ -128,6 +138,10 @@ class AgentSource(LanguageSource):
 
     rollout: Conversations
 
+    def join(self, ranks: Ranks) -> bool:
+        # A memory is one file, which one process writes.
+        return self.rollout.memory is None and super().join(ranks)
+
     def compare(self, drawn: StepGroups) -> Batch:
         if self.rollout.memory is not None:
             self.rollout.memory.keep(drawn.all)
@@ -157,8 +171,9 @@ class ConversationEvaluation:
     """
 
     def __init__(
-        self, cfg: TrainingConfig, scenarios: Scenarios, engine: Engine, frame: Frame, reward: Reward,
+        self, cfg: TrainingConfig, scenarios: Scenarios, engine: TokenEngine, frame: Frame, reward: Reward,
         scorer: RewardScorer, loop: EventLoop, memory: RunMemory | None = None,
+        workers: RolloutWorkers | None = None,
     ) -> None:  # fmt: skip
         held_out = scenarios.held_out(cfg.run.eval_seed, cfg.run.eval_episodes)
         self.tasks = [Task(f"{scenarios.name}/held out {n}", scenario, n) for n, scenario in enumerate(held_out)]
@@ -166,6 +181,7 @@ class ConversationEvaluation:
         self.talk = kind(
             engine, frame, make, sampling(cfg, temperature=0.0),
             group_size=1, seed=cfg.run.eval_seed, limits=limits(cfg), loop=loop, memory=memory,
+            workers=workers,
         )  # fmt: skip
         self.reward, self.scorer = reward, scorer
         self.shown: list[Sample] = []

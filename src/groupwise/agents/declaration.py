@@ -3,7 +3,7 @@
 from functools import partial
 
 from groupwise.config.nameable import REWARDS, DataFile, Known, Row, plain
-from groupwise.config.sections import LanguageSettings, RewardSettings, SamplingSettings
+from groupwise.config.sections import LanguageSettings, RewardSettings, SamplingSettings, VllmSettings
 from groupwise.products import Metric, Product
 
 # The first metric is the one that reports judge a run by.
@@ -11,6 +11,7 @@ EVALUATION = (
     Metric(name="eval/accuracy", meaning="right answers to held-out tasks", unit="share", better="higher"),
     Metric(name="eval/reward_mean", meaning="mean reward on held-out tasks", better="higher"),
     Metric(name="eval/check_mean", meaning="mean score by the task's own check on held-out tasks", better="higher"),
+    Metric(name="eval/check_std", meaning="standard deviation of that score"),
     Metric(name="eval/check_failed_share", meaning="attempts that could not be checked", unit="share", better="lower"),
     Metric(name="eval/reward_std", meaning="standard deviation of the reward on held-out tasks"),
     Metric(name="eval/length_mean", meaning="mean length of an evaluated attempt", unit="tokens"),
@@ -74,7 +75,10 @@ BOTH = (
 )
 
 declared = partial(
-    Product, sections=(SamplingSettings, LanguageSettings, RewardSettings), language_model=True, warm_start="warm-start"
+    Product,
+    sections=(SamplingSettings, LanguageSettings, VllmSettings, RewardSettings),
+    language_model=True,
+    warm_start="warm-start",
 )
 LANGUAGE = declared(
     name="language",
@@ -94,6 +98,7 @@ WARM_START = declared(
     name="warm-start",
     summary="a language model imitates correct answers before it learns by GRPO",
     implementation="groupwise.agents.warm_start",
+    grouped=False,
     metrics=(*EVALUATION, *SAMPLED, TURNS, SUPERVISED),
     nameable=BOTH,
 )

@@ -18,7 +18,8 @@ from groupwise.agents.conversation.prompts import prompt_ids
 from groupwise.agents.data.problems import Problem, Problems, is_correct
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Sampled, SamplingParams
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.token_attempts import sampling_seed, token_attempt
 from groupwise.types import Failed, Group, Policy, Reward, Sample, Score, ScoredGroup, Task, Trajectory
@@ -42,7 +43,7 @@ def as_groups(
 
 
 def greedy_evaluation(
-    cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any, scorer: RewardScorer, reward: Reward,
+    cfg: TrainingConfig, problems: Problems, engine: TokenEngine, tokenizer: Any, scorer: RewardScorer, reward: Reward,
     check: Reward | None,
 ) -> "AnswerEvaluation":  # fmt: skip
     """Return a run's evaluation on its held-out problems, by its reward and by the problems' own check."""
@@ -63,9 +64,9 @@ class AnswerEvaluation:
     """
 
     def __init__(
-        self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, scorer: RewardScorer, *,
-        drawn: SamplingParams, reward: Reward, check: Reward | None, samples: int = 1, seed: int = 0,
-        by: str = "greedy", options: Mapping[str, Any] | None = None,
+        self, problems: Problems, held_out: Sequence[Problem], engine: TokenEngine, tokenizer: Any,
+        scorer: RewardScorer, *, drawn: SamplingParams, reward: Reward, check: Reward | None, samples: int = 1,
+        seed: int = 0, by: str = "greedy", options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.tokenizer, self.scorer = engine, tokenizer, scorer
         self.tasks = [Task(f"{problems.name}/held out {n}", problem, n) for n, problem in enumerate(held_out)]
@@ -186,7 +187,8 @@ def _checked(graded: Graded, attempts: int) -> dict[str, float]:
         metrics["eval/accuracy"] = sum(map(bool, right)) / len(right)
     scores = graded.rewards if graded.checked is None else graded.checks
     if graded.checked is not None and scores:
-        metrics["eval/check_mean"] = float(np.mean([score.total for score in scores]))
+        totals = np.array([score.total for score in scores])
+        metrics |= {"eval/check_mean": float(totals.mean()), "eval/check_std": float(totals.std())}
     if graded.checked is not None and len(scores) < attempts:
         metrics["eval/check_failed_share"] = 1 - len(scores) / attempts
     if scores and all("format" in score.parts for score in scores):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from groupwise.agents.attempt_workers import workers_and_reward
 from groupwise.agents.conversation.call_formats import named_format
 from groupwise.agents.conversation.chat_template import template_of
 from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
@@ -19,12 +20,15 @@ from groupwise.agents.evaluation import as_groups, greedy_evaluation
 from groupwise.agents.model_start import load_start, open_run, pin_start
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
-from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.engine import SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
+from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.registry import add_reward, find_reward
 from groupwise.rewards.scoring import per_attempt
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.batch_source import Collate, GroupSource, NumberedTasks, Rollout
 from groupwise.training.estimators import padded
 from groupwise.training.session import Parts
@@ -44,6 +48,7 @@ def prepare(cfg: TrainingConfig) -> TrainingConfig:
 
 def check(cfg: TrainingConfig) -> tuple[str, ...]:
     check_tool_format(cfg)
+    check_sampler(cfg)
     return usable_problems(find_problems(cfg.task), find_reward(cfg.reward))[1]
 
 
@@ -64,15 +69,16 @@ def build(
     problems, notes = usable_problems(problems or find_problems(cfg.task), named)
     own = per_attempt(grader(problems))
     grade = (reward if given else None) or named or own
+    workers, learned_from = workers_and_reward(cfg, None, reward, reward or grade)
     language = language or load_start(cfg)
     policy = policy_of(cfg, language, reference)
     options = cfg.language.chat_template_kwargs
     ends = template_of(language.tokenizer, options).end_ids
-    engine = Engine(language.model, language.tokenizer, slots=answers_at_once(cfg), ends=ends)
+    engine = engine_for(cfg, language, slots=answers_at_once(cfg), params=sampling(cfg), ends=ends)
     check_listed(problems, language.tokenizer, engine.max_length, options)
     rollout = Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed, options)
     tasks = training_problems(problems, cfg.run.seed)
-    source = LanguageSource(cfg, policy, engine, tasks, rollout, reward or grade, rows_of_tokens)
+    source = LanguageSource(cfg, policy, engine, tasks, rollout, learned_from, rows_of_tokens, workers)
     check = own if getattr(problems, "has_check", True) else None
     evaluation = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade), check)
     return Parts(policy, source, evaluation, lambda: evaluation.shown, notes=notes)
@@ -145,8 +151,10 @@ def training_problems(problems: Problems, seed: int) -> NumberedTasks:
 class Completions:
     """Samples a group of answers to every problem, all in one continuous batch."""
 
+    independent = True
+
     def __init__(
-        self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int,
+        self, engine: TokenEngine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int,
         options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.tokenizer, self.params, self.options = engine, tokenizer, params, options
@@ -172,15 +180,18 @@ class Completions:
 class LanguageSource(GroupSource):
     """A source of batches that hands new weights to the engine."""
 
+    engine: TokenEngine
+
     def __init__(
-        self, cfg: TrainingConfig, policy: LanguagePolicy, engine: Engine, tasks: NumberedTasks, rollout: Rollout,
-        reward: Reward, collate: Collate,
+        self, cfg: TrainingConfig, policy: LanguagePolicy, engine: TokenEngine, tasks: NumberedTasks, rollout: Rollout,
+        reward: Reward, collate: Collate, workers: RolloutWorkers | None = None,
     ) -> None:  # fmt: skip
         values = prefix_values(policy) if needs_critic(cfg.advantage.estimator) else None
         reference = policy.reference_logp if cfg.policy.use_reference_model else None
         super().__init__(
-            cfg, tasks=tasks, rollout=rollout, reward=reward, collate=collate, values=values, reference=reference
-        )
+            cfg, tasks=tasks, rollout=rollout, reward=reward, collate=collate, values=values, reference=reference,
+            workers=workers,
+        )  # fmt: skip
         self.engine = engine
 
     def publish(self, policy: Policy) -> None:

@@ -30,6 +30,7 @@ from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rewards.scoring import RewardScorer, per_attempt
+from groupwise.rollout.backends import insist_local
 from groupwise.training.session import Parts
 from groupwise.training.token_attempts import Row, imitation
 from groupwise.types import Array, Batch, Message, Policy, Task
@@ -71,6 +72,7 @@ def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
 
 
 def check(cfg: TrainingConfig) -> None:
+    insist_local(cfg.rollout, "a warm start makes no attempts")
     if names_scenarios(cfg.task):
         scenarios = find_scenarios(cfg.task)
         check_tool_format(cfg)

@@ -1,12 +1,13 @@
 """The commands that belong to no product. `cli.py` names them, and imports one only when it is called.
 
     training               train, resume, stop, eval
-    rollout, doctor        look before you train
+    rollout, doctor, plan  look before you train
     runs                   list, show, plot and report runs
     workflow_files         check, convert, diff
     workflow_analysis      score, simulate
     reward                 reward check
     config                 config show, check, schema
+    sampler                sampler start, status, stop
     service                serve, keys
 
 Open training.py first. Commands of a product are in its own `commands.py`; options that commands share are in

@@ -15,11 +15,8 @@ from groupwise.errors import ConfigError
 from groupwise.reporting.command_options import Common, Overrides, answer
 
 if TYPE_CHECKING:
-    from groupwise.types import Reward
-
-
-if TYPE_CHECKING:
     from groupwise.rewards.trial import Trial
+    from groupwise.types import Reward
 
 
 SETTINGS = (".toml", ".yaml", ".yml", ".json", ".xml")
@@ -37,6 +34,10 @@ def check(
         int,
         Parameter(validator=Number(gte=0), help="Constant replies to try. 0 skips the search, which a judge needs."),
     ] = 2000,
+    seconds: Annotated[
+        float | None,
+        Parameter(validator=Number(gt=0), help="How long the search for a constant may take, for slow rewards."),
+    ] = None,
     seed: Annotated[int, Parameter(help="Random seed of the attacks.")] = 0,
     set_: Overrides = (),
     common: Common = Common(),
@@ -45,39 +46,44 @@ def check(
 
     The exit status is 1 if a trick beats good answers.
     """
-    from groupwise.rewards.trial import on_trial, read_examples, shipped_examples
+    from groupwise.rewards.attacks import BATCH
+    from groupwise.rewards.trial import SECONDS, on_trial, read_examples, shipped_examples
 
+    patience = SECONDS if seconds is None else seconds
     examples = shipped_examples() if pairs is None else read_examples(pairs)
     if not examples:
         raise ConfigError(f"{pairs} has no examples", hint='Each line: {"prompt": …, "good": …, "bad": …}.')
     with Console(stderr=True).status(f"{len(examples)} questions, {tries:,} constant replies"):
-        found = on_trial(_found(reward, set_), examples, tries, seed)
+        try:
+            found = on_trial(_found(reward, set_), examples, tries, seed, patience)
+        except SystemExit as error:
+            message = f"the reward ended the program (exit status {error.code!r}) instead of returning a score"
+            raise ConfigError(message, hint="Raise an exception: then only that attempt is left out.") from None
     if common.json:
         answer({"reward": reward, **found.as_dict()})
     else:
-        _print(Console(), reward, found)
+        _print(Console(), reward, found, tries - tries % BATCH)
     return 1 if found.fooled else 0
 
 
 def _found(name: str, overrides: tuple[str, ...]) -> Reward:
-    from groupwise.config import load_config
-    from groupwise.rewards.registry import find_reward, make_reward
+    from groupwise.config import RewardSettings, load_config
+    from groupwise.rewards.registry import find_reward
 
-    if not name.endswith(SETTINGS):
-        return make_reward(name)
-    reward = find_reward(load_config(Path(name), overrides).reward)
+    settings = load_config(Path(name), overrides).reward if name.endswith(SETTINGS) else RewardSettings(name=name)
+    reward = find_reward(settings)
     if reward is None:
         message = f"{name} names no reward: the task's own score counts, and cannot be tried here"
         raise ConfigError(message, hint="Set reward.name, or name the reward on the command line.")
     return reward
 
 
-def _print(console: Console, name: str, found: Trial) -> None:
+def _print(console: Console, name: str, found: Trial, tries: int) -> None:
     from groupwise.rewards.trial import BETTER
 
     console.print(f"{name}: good answers to {found.questions} questions score {found.good_mean:.3f} on average")
     if found.failed:
-        console.print(f"{found.failed} of the good answers could not be scored and are left out")
+        console.print(Text(f"{found.failed} of the good answers could not be scored and are left out: {found.reason}"))
     if found.pairs:
         console.print(f"good above bad in {found.pairs_right} of {found.pairs} pairs")
     table = Table(box=None, pad_edge=False)
@@ -94,7 +100,11 @@ def _print(console: Console, name: str, found: Trial) -> None:
         console.print(Text(f"the best of those found: {found.constant_reply[:SHOWN]!r}"))
     else:
         console.print(table)
-    if found.fooled:
+    if 0 < found.tries < tries:
+        console.print(f"The search stopped after {found.tries:,} of {tries:,} tries, because the reward is slow.")
+    if found.alike:
+        console.print(f"Every reply scores {found.good_mean:.3g}: the reward does not look at what is said.")
+    elif found.fooled:
         told = (
             f"A policy can gain {found.gain:.3f} over good answers."
             if found.gain > BETTER

@@ -24,36 +24,56 @@ from groupwise.reporting.command_options import (
     answer,
 )
 from groupwise.training.control_file import send_command
+from groupwise.training.ranks.launcher import RESTARTS
 
 if TYPE_CHECKING:
     from groupwise.config import TrainingConfig
-
-
-if TYPE_CHECKING:
     from groupwise.training.session import Parts
+
+RankCount = Annotated[
+    int | None,
+    Parameter(
+        validator=Number(gte=1, lte=1024),
+        help="Train with this many processes on this machine; for several machines use torchrun.",
+    ),
+]
+Restarts = Annotated[
+    int,
+    Parameter(validator=Number(gte=0), help="With --ranks: how often to start them all again after one has died."),
+]
 
 
 def train(
-    config: SettingsFile, *, runs_dir: OwnRunsDir = None, set_: Overrides = (), quiet: Quiet = False,
-    common: Common = Common(),
+    config: SettingsFile, *, ranks: RankCount = None, restarts: Restarts = RESTARTS, runs_dir: OwnRunsDir = None,
+    set_: Overrides = (), quiet: Quiet = False, common: Common = Common(),
 ) -> int:  # fmt: skip
     """Train from a settings file, and write a report when it ends."""
     from groupwise.config import load_config
-    from groupwise.reporting.live_run import start_run
+    from groupwise.reporting.live_ranks import on_present_ranks, train_on_ranks
+    from groupwise.reporting.live_run import ready, start_run
+    from groupwise.training.folder import create_run
+    from groupwise.training.ranks.communication import check_groups
 
     overrides = (*set_, *([f"run.output_dir={runs_dir}"] if runs_dir else []))
-    return start_run(load_config(config, overrides), json=common.json, quiet=quiet)[1]
+    cfg = load_config(config, overrides)
+    if ranks in (None, 1):
+        return on_present_ranks(cfg, lambda present: start_run(cfg, json=common.json, quiet=quiet, ranks=present)[1])
+    check_groups(ranks, cfg)
+    cfg = ready(cfg)
+    return train_on_ranks(create_run(cfg), cfg, ranks, restarts, json=common.json, quiet=quiet)
 
 
 def resume(
-    run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), set_: Overrides = (), quiet: Quiet = False,
-    common: Common = Common(),
+    run: RunName = "latest", *, ranks: RankCount = None, restarts: Restarts = RESTARTS, runs_dir: RunsDir = Path(RUNS),
+    set_: Overrides = (), quiet: Quiet = False, common: Common = Common(),
 ) -> int:  # fmt: skip
     """Continue a run from its last checkpoint, with exactly the result it would have had without the break."""
     from groupwise.config import TrainingConfig, apply_overrides
+    from groupwise.reporting.live_ranks import on_present_ranks, train_on_ranks
     from groupwise.reporting.live_run import follow_run
     from groupwise.training.events import read_events
     from groupwise.training.folder import find_run, inspect_run, read_config
+    from groupwise.training.ranks.communication import check_groups
 
     path = find_run(run, str(runs_dir))
     cfg = read_config(path)
@@ -67,7 +87,13 @@ def resume(
             f"run {path.name} has finished its {cfg.training.num_episodes} steps",
             hint=f"To train it longer: groupwise resume {path} --set training.num_episodes=…",
         )
-    return follow_run(path, cfg, json=common.json, quiet=quiet, by_hand=True)
+    if ranks in (None, 1):
+        return on_present_ranks(
+            cfg,
+            lambda present: follow_run(path, cfg, json=common.json, quiet=quiet, by_hand=True, ranks=present),
+        )
+    check_groups(ranks, cfg)
+    return train_on_ranks(path, cfg, ranks, restarts, json=common.json, quiet=quiet, by_hand=True)
 
 
 def stop(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:

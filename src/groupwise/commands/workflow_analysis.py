@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from groupwise.workflows.evaluation import Performance
     from groupwise.workflows.requirements import Requirements, Weights
     from groupwise.workflows.scoring import ScorePart
-    from groupwise.workflows.violations import Violation
+    from groupwise.workflows.wording import Violation
 
 
 Words = tuple[str, ...]

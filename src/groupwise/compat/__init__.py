@@ -1,6 +1,8 @@
 """Names and signatures of the documents Groupwise grew from: thin faces over the products, for code written to them.
 
     trainer                `GRPOTrainer`, `MultiTurnGRPOTrainer` and `train` for agents
+    distributed            the same on many ranks: `DistributedGRPOTrainer` and `launch_distributed_training`
+    computational          `create_computational_engine`: the same trainer with many workers
     trl_trainer            TRL's call, `GRPOTrainer(model=…, reward_funcs=…)`, over our loop; trl_tools for its tools
     trl_config             `GRPOConfig`, TRL's arguments and what each of them is here
     trl_bridge             the same training handed to TRL's trainer
@@ -27,6 +29,7 @@ _NAMES = {
     "groupwise.rewards.learned.trainer": "NeuralRewardTrainer",
     "groupwise.agents.environments.task": "TaskEnvironment",
     "groupwise.compat.trainer": "GRPOTrainer MultiTurnGRPOTrainer train",
+    "groupwise.compat.distributed": "DistributedConfig DistributedGRPOTrainer launch_distributed_training",
     "groupwise.compat.trl_config": "GRPOConfig",
     "groupwise.compat.trl_bridge": "train_with_trl_grpo",
     "groupwise.rewards.rules.components": "LengthRewardComponent KeywordRewardComponent",
@@ -40,6 +43,7 @@ _NAMES = {
     ),
     "groupwise.compat.control": "GRPO GroupingStrategy GroupAdvantageNormalizer GroupWeightCalculator AdaptiveGrouper",
     "groupwise.compat.comparison": "GRPOvsPPOAnalyzer",
+    "groupwise.compat.computational": "ComputationalGRPOEngine create_computational_engine",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

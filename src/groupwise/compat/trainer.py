@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from groupwise.agents.agent_product import AgentSource, build
-from groupwise.agents.conversation.custom_rollout import RolloutScenarios
+from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.environments.contract import Environment, Observation, Scenarios
 from groupwise.agents.settings import AgentConfig
 from groupwise.compat.trl_trainer import TextTrainer
@@ -29,11 +29,12 @@ from groupwise.event_loop import EventLoop
 from groupwise.language.adapters import lora_of, wanted_lora
 from groupwise.language.loading import LanguageModel, prepare
 from groupwise.language.policy import LanguagePolicy
-from groupwise.rewards.scoring import score_group
 from groupwise.rewards.signatures import as_reward
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Position
+from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.run import Run
 from groupwise.training.session import Parts, execute
 from groupwise.training.step_groups import StepGroups
@@ -107,7 +108,7 @@ class ConversationTrainer(GRPOTrainer):
         """Load the agent's model and make everything that trains it."""
         await self.agent.initialize()
         self._adapt()
-        self._prepare()
+        self.prepare()
 
     async def train(self) -> Any:
         """Train to the end and return the agent, without blocking the event loop.
@@ -126,15 +127,15 @@ class ConversationTrainer(GRPOTrainer):
             raise
         return self.agent
 
-    def run(self, stop: StopFlag | None = None) -> None:
+    def run(self, stop: StopFlag | None = None, ranks: Ranks = ALONE) -> None:
         """Train from synchronous code, with an initialised agent; raise `stop` to end after the current step."""
         # Steps taken by hand are saved, so that the run resumes after them.
         if self._parts is not None and (self._run is not None or self._position.step):
             self._save()
         self.close()
-        self.path = self._folder()
-        for event in execute(self.path, self._build, self.cfg, stop):
-            if self.on_event is not None:
+        self.path = ranks.on_first(self._folder)
+        for event in execute(self.path, self._build, self.cfg, stop, ranks=ranks):
+            if self.on_event is not None and ranks.first:
                 self.on_event(event)
         self._parts = None
 
@@ -149,8 +150,7 @@ class ConversationTrainer(GRPOTrainer):
             self._drawn += len(scenarios)
         source.engine.start()
         groups = await source.rollout.gather(tasks)
-        timeout = self.cfg.rollout.reward_timeout
-        return [await score_group(source.reward, group, timeout) for group in groups]
+        return await asyncio.to_thread(source.scorer.score, source.reward, groups)
 
     def compute_grpo_loss(self, groups: Sequence[ScoredGroup]) -> dict[str, Tensor]:
         """Return the terms of the loss as differentiable tensors, and metrics that are means over tokens.
@@ -212,7 +212,7 @@ class ConversationTrainer(GRPOTrainer):
 
     async def evaluate(self, scenarios: Sequence[Any] | None = None) -> Mapping[str, float]:
         """Evaluate the model with greedy answers, on the held-out scenarios or those given."""
-        self._prepare()
+        self.prepare()
         assert self._parts is not None
         evaluation: Any = self._parts.evaluate
         before = evaluation.tasks
@@ -268,7 +268,18 @@ class ConversationTrainer(GRPOTrainer):
         self._reference = parts.policy.reference
         return parts
 
-    def _prepare(self) -> None:
+    @property
+    def is_prepared(self) -> bool:
+        """Whether everything that trains the model has been made."""
+        return self._parts is not None
+
+    @property
+    def workers(self) -> RolloutWorkers | None:
+        """Where conversations are held; None if it is this process."""
+        return self._source.workers
+
+    def prepare(self) -> None:
+        """Make everything that trains the model; steps taken by hand do so themselves."""
         if self._parts is None:
             self._parts = self._build(self.cfg)
             self._position = Position(self.cfg)
@@ -277,7 +288,7 @@ class ConversationTrainer(GRPOTrainer):
 
     @property
     def _source(self) -> AgentSource:
-        self._prepare()
+        self.prepare()
         assert self._parts is not None
         assert isinstance(self._parts.source, AgentSource)
         return self._parts.source

@@ -18,7 +18,7 @@ from typing import Any
 
 from groupwise.agents.agent_product import frame_of, limits
 from groupwise.agents.conversation.call_formats import read_reply
-from groupwise.agents.conversation.custom_rollout import RolloutScenarios
+from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.conversation.rollouts import Conversations
 from groupwise.agents.environments.contract import Environment, Reply, Scenarios
 from groupwise.agents.language_product import sampling

@@ -24,6 +24,7 @@ class SettingNames(TypedDict, total=False):
     eval_by: Literal["greedy", "drawn"]
     threads: int | None
     group_log_steps: int
+    group_log_limit: int
     # task
     product: str
     environment: str
@@ -50,6 +51,15 @@ class SettingNames(TypedDict, total=False):
     max_conversation_turns: int
     conversations_in_flight: int
     turn_timeout: float | None
+    backend: Literal["local", "processes", "ray"]
+    num_workers: int
+    max_workers: int | None
+    attempts_per_worker: int
+    when_worker_lost: Literal["shrink", "wait", "stop"]
+    worker_timeout: float
+    ray_address: str | None
+    ray_cpus: float
+    sampler: Literal["own", "vllm"]
     # policy
     model_name: str | None
     hidden_sizes: Sequence[int]
@@ -111,6 +121,10 @@ class SettingNames(TypedDict, total=False):
     kl_stop: float | None
     bf16: bool
     fp16: bool
+    # ranks
+    sharding: Literal["ddp", "fsdp"]
+    join_timeout: float
+    ranks_timeout: float
     # grouping
     group_strategy: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"]
     scale_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None
@@ -137,6 +151,14 @@ class SettingNames(TypedDict, total=False):
     dtype: Literal["float32", "bfloat16"]
     chat_template_kwargs: Mapping[str, Any]
     tool_format: str | None
+    # vllm
+    vllm_servers: Sequence[str]
+    vllm_weights: Literal["adapter", "folder", "transfer"] | None
+    vllm_folder: str | None
+    vllm_in_flight: int
+    vllm_timeout: float
+    vllm_on_lost: Literal["wait", "shrink", "stop"]
+    vllm_patience: float
     # reward
     reward_name: str | None
     reward_options: Mapping[str, Any]

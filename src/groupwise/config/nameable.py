@@ -170,9 +170,15 @@ COMMON: tuple[Row, ...] = (
     Row("reward.options.record_path", "a file to write verdicts to"),
     Row("reward.options.api_key", "a secret, which settings never hold"),
     Row("reward.options.fallback", "a reward object, which settings cannot make"),
+    # The run would talk to whatever listens there, and write its weights into the folder.
+    Row("vllm.servers", "the addresses of vLLM servers"),
+    Row("vllm.folder", "a folder that the run writes weights to"),
     Row("reward.options.heuristic", "a reward object, which settings cannot make"),
+    Row("rollout.ray_address", "the address of a Ray cluster"),
     *plain(
-        "run.run_name", "run.eval_by", "policy.device", "language.quantization", "language.dtype",
+        "rollout.backend", "rollout.when_worker_lost", "run.run_name", "run.eval_by", "rollout.sampler", "vllm.weights",
+        "vllm.on_lost",
+        "policy.device", "language.quantization", "language.dtype",
         # A template runs in a sandbox and loads nothing, whatever it is told.
         "language.chat_template_kwargs", "language.tool_format",
         # Names of a model's layers, and PEFT's own words; other options that are text may import a module.

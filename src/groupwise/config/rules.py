@@ -4,7 +4,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from groupwise.config.fields import Finding
+from groupwise.config.fields import Finding, section_name
+from groupwise.products import find
 
 # Groupings that look at how an attempt went; `core.grouping` says the same of each, and a test compares the two.
 OUTCOME_STRATEGIES = ("difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet")
@@ -23,6 +24,16 @@ def one_precision(bf16: bool, fp16: bool) -> Finding | None:
         "optim.fp16",
         "optim.bf16 and optim.fp16 cannot both be true",
         "keep one of them; bf16 needs no gradient scaler",
+    )
+
+
+def shards_need_no_scaler(sharding: str, fp16: bool) -> Finding | None:
+    """`sharding = "fsdp"` excludes `fp16`."""
+    # Each rank sees its own shards of the gradients, so one could skip a step that the others take.
+    if sharding != "fsdp" or not fp16:
+        return None
+    return Finding(
+        "optim.fp16", "optim.fp16 = true does not work with ranks.sharding = 'fsdp'", "set optim.bf16 = true instead"
     )
 
 
@@ -249,9 +260,45 @@ def template_options_are_free(chat_template_kwargs: Mapping[str, Any]) -> Findin
     )
 
 
+def workers_have_limits(num_workers: int, max_workers: int | None, backend: str) -> Finding | None:
+    """`max_workers` is at least `num_workers`, and needs a `backend` with workers."""
+    if max_workers is None or (max_workers >= num_workers and backend != "local"):
+        return None
+    if backend == "local":
+        message = "there are no workers with rollout.backend = 'local'"
+        remedy = "leave it out, or set rollout.backend = 'processes'"
+    else:
+        message = f"it is below rollout.num_workers = {num_workers}, the fewest"
+        remedy = f"set it to at least {num_workers}, or leave it out for a fixed number"
+    return Finding("rollout.max_workers", f"rollout.max_workers = {max_workers} cannot be: {message}", remedy)
+
+
+def a_sampler_needs_servers(sampler: str, vllm_servers: tuple[str, ...]) -> Finding | None:
+    """`sampler = "vllm"` needs `vllm_servers`."""
+    if sampler == "own" or vllm_servers:
+        return None
+    return Finding(
+        "vllm.servers",
+        "rollout.sampler = 'vllm' needs the address of a server, but vllm.servers is empty",
+        "start one with `groupwise sampler start MODEL`, and set vllm.servers = ['http://127.0.0.1:8000']",
+    )
+
+
+def a_sampler_samples_text(sampler: str, product: str) -> Finding | None:
+    """`sampler = "vllm"` needs a `product` with a language model."""
+    if sampler == "own" or any(section_name(section) == "vllm" for section in find(product).sections):
+        return None
+    return Finding(
+        "rollout.sampler",
+        f"rollout.sampler = {sampler!r} has no effect: task.product = {product!r} has no language model",
+        "leave it out",
+    )
+
+
 Rule = Callable[..., Finding | None]
 RULES: tuple[Rule, ...] = (
     one_precision,
+    shards_need_no_scaler,
     kl_needs_a_reference,
     kl_target_needs_a_start,
     dr_grpo_needs_a_length,
@@ -267,6 +314,9 @@ RULES: tuple[Rule, ...] = (
     stopping_needs_evaluations,
     weights_sum_to_one,
     template_options_are_free,
+    workers_have_limits,
+    a_sampler_needs_servers,
+    a_sampler_samples_text,
 )
 
 

@@ -46,6 +46,9 @@ class RunSettings(Section):
         None, "CPU threads; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
     )
     group_log_steps: int = setting(1, "iterations between saved groups; 0 never saves them", ge=0)
+    group_log_limit: int = setting(
+        2000, "saved groups to keep, in steps: beyond it every second of the older half is deleted; 0 keeps all", ge=0
+    )
 
 
 class TaskSettings(Section):
@@ -94,6 +97,27 @@ class RolloutSettings(Section):
     )
     turn_timeout: float | None = setting(
         60.0, "seconds an environment may take for one turn before the attempt counts as failed; null waits", gt=0
+    )
+    backend: Literal["local", "processes", "ray"] = setting(
+        "local", "where attempts are made: in this process, in worker processes, or by actors of Ray"
+    )
+    num_workers: int = setting(2, "worker processes or actors; with max_workers, the fewest", ge=1, le=100_000)
+    max_workers: int | None = setting(
+        None, "the most workers of a run that follows its load; null keeps their number", ge=1, le=100_000
+    )
+    attempts_per_worker: int = setting(
+        8, "conversations that a worker has in progress at once; 1 for code that blocks", ge=1, le=1000
+    )
+    when_worker_lost: Literal["shrink", "wait", "stop"] = setting(
+        "shrink", "while lost workers do not come back: go on with the others, wait even for the last, or end the run"
+    )
+    worker_timeout: float = setting(60.0, "seconds a lost worker may take to come back", gt=0)
+    ray_address: str | None = setting(
+        None, "a Ray cluster, host:port or auto; null is RAY_ADDRESS, or a Ray of the run's own on this machine"
+    )
+    ray_cpus: float = setting(1.0, "CPUs that a cluster reserves for a worker; less for work that waits", gt=0)
+    sampler: Literal["own", "vllm"] = setting(
+        "own", "who generates for a language model: the engine of this process, or the vLLM servers of section vllm"
     )
 
 
@@ -151,6 +175,31 @@ class LanguageSettings(Section):
     tool_format: str | None = setting(
         None, "how the model writes tool calls; null finds out from its chat template, docs/tools.md lists the names"
     )
+
+
+class VllmSettings(Section):
+    """vLLM servers that sample for a language model (rollout.sampler = "vllm"). See docs/cluster.md."""
+
+    servers: tuple[str, ...] = setting(
+        (), "addresses of the servers, such as http://127.0.0.1:8000", flat="vllm_servers"
+    )
+    weights: Literal["adapter", "folder", "transfer"] | None = setting(
+        None, "how new weights reach the servers: a LoRA adapter, a folder of full weights, or from GPU to GPU; null: "
+        "an adapter if one is trained, otherwise a folder", flat="vllm_weights"
+    )  # fmt: skip
+    folder: str | None = setting(
+        None, "folder that this machine and the servers share, for the weights; null: a temporary one on this machine",
+        flat="vllm_folder"
+    )  # fmt: skip
+    in_flight: int = setting(64, "requests that one server works on at a time", flat="vllm_in_flight", ge=1, le=4096)
+    timeout: float = setting(
+        600.0, "seconds one request may take before its server counts as lost", flat="vllm_timeout", gt=0
+    )
+    on_lost: Literal["wait", "shrink", "stop"] = setting(
+        "wait", "when a server is lost: wait for one if none is left, go on with those that are left and stop when "
+        "none is, or stop at once", flat="vllm_on_lost"
+    )  # fmt: skip
+    patience: float = setting(600.0, "seconds to wait for a server when none is left", flat="vllm_patience", gt=0)
 
 
 class RewardSettings(Section):
@@ -282,6 +331,19 @@ class OptimSettings(Section):
     fp16: bool = setting(False, "train in float16 with a gradient scaler")
 
 
+class RanksSettings(Section):
+    """Training by several processes, one per GPU; torchrun or --ranks says how many. See docs/cluster.md."""
+
+    sharding: Literal["ddp", "fsdp"] = setting(
+        "ddp", "every rank has all weights, or fsdp: a part of weights, gradients and optimiser"
+    )
+    join_timeout: float = setting(300.0, "seconds a rank waits for the others to be started", gt=0)
+    # A rank waits while rank 0 evaluates.
+    timeout: float = setting(
+        3600.0, "seconds a rank waits for another in the middle of a run", gt=0, flat="ranks_timeout"
+    )
+
+
 class GroupingSettings(Section):
     """Which attempts are compared, scaled and weighed together. See docs/grouping.md."""
 
@@ -347,17 +409,19 @@ SECTIONS: Mapping[str, type[Section]] = {
         PolicySettings,
         SamplingSettings,
         LanguageSettings,
+        VllmSettings,
         RewardSettings,
         AdvantageSettings,
         LossSettings,
         OptimSettings,
+        RanksSettings,
         GroupingSettings,
         MemorySettings,
         ScoringSettings,
     )
 }
 """The common and the shared sections by name."""
-SHARED = ("sampling", "language", "reward", "memory", "scoring")
+SHARED = ("sampling", "language", "vllm", "reward", "memory", "scoring")
 """The sections that only some products have."""
 SETTINGS: Mapping[str, Setting] = {
     declared.flat: declared for section in SECTIONS.values() for declared in settings_of(section).values()

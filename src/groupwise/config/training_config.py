@@ -18,6 +18,7 @@ from groupwise.config.sections import (
     MemorySettings,
     OptimSettings,
     PolicySettings,
+    RanksSettings,
     RewardSettings,
     RolloutSettings,
     RunSettings,
@@ -25,6 +26,7 @@ from groupwise.config.sections import (
     ScoringSettings,
     TaskSettings,
     TrainingSettings,
+    VllmSettings,
 )
 from groupwise.config.setting_names import (
     PROFILE,
@@ -56,10 +58,12 @@ class TrainingConfig(BaseModel):
     advantage: AdvantageSettings
     loss: LossSettings
     optim: OptimSettings
+    ranks: RanksSettings
     grouping: GroupingSettings
     if TYPE_CHECKING:  # sections that some products share; at run time they are extra fields
         sampling: SamplingSettings
         language: LanguageSettings
+        vllm: VllmSettings
         reward: RewardSettings
         memory: MemorySettings
         scoring: ScoringSettings

@@ -6,9 +6,11 @@ declaration    settings, defaults and metrics, known before anything heavy is im
 environments   a name → an environment: ours, a suite, or any Gymnasium id
 classic/       our vectorised environments: CartPole, Acrobot, Pendulum, mountain car
 multitask      several environments as one, suites of them, and a curriculum
-policy         the network that acts, and how its numbers become an action
+policy         the network that learns, and its weights as they act
+acting         how its numbers become an action, without torch
 soft_modules   a network for several tasks, to use in place of the usual layers
 normaliser     running means and scales of observations and returns
+episode_workers  the same episodes, shared out among workers
 grpo           GRPO: groups of episodes → batches, evaluation, and the settings it refuses
 ppo            PPO: fixed-length segments → batches; the baseline, in one file
 model          `ControlModel`: learn, predict, save and load as in Stable-Baselines3

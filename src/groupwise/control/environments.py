@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groupwise.config import TaskSettings
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar, MountainCarContinuous
 from groupwise.control.classic.pendulums import Acrobot, Pendulum
@@ -392,3 +393,12 @@ def make(
     except TypeError as error:
         message = f"task.options = {dict(options or {})} does not fit {name}: {error}"
         raise ConfigError(message, field="task.options") from error
+
+
+def make_environment(task: TaskSettings) -> VectorEnvironment:
+    """The environment that `task` names: ours, a suite, or Gymnasium's, which `task.options.gymnasium` insists on."""
+    options = dict(task.options)
+    gymnasium = options.pop("gymnasium", False)
+    if not isinstance(gymnasium, bool):
+        raise ConfigError(f"task.options.gymnasium = {gymnasium!r} must be true or false", field="task.options")
+    return make(task.environment, max_steps=task.max_episode_steps, gymnasium=gymnasium, options=options)

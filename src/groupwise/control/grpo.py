@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from groupwise.config import TaskSettings, TrainingConfig
+from groupwise.config import TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
-from groupwise.control import environments
+from groupwise.control.environments import make_environment
+from groupwise.control.episode_workers import EpisodeWorker, collect_on_workers
 from groupwise.control.gif import write_gif
 from groupwise.control.multitask import MultiTask, TaskCurriculum
 from groupwise.control.normaliser import Normaliser, ScaledReward
@@ -23,12 +24,14 @@ from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.function import EnvironmentReward
+from groupwise.rollout.backends import RolloutWorkers, make_workers
 from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import action_space_of
-from groupwise.rollout.episodes import collect_groups, evaluate_greedy
+from groupwise.rollout.episodes import as_groups, collect_episodes, evaluate_greedy
 from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTasks, TaskStream
 from groupwise.training.estimators import Attempts
 from groupwise.training.loop import Evaluate
+from groupwise.training.ranks.communication import ALONE
 from groupwise.training.session import Parts
 from groupwise.types import Array, Box, Group, Policy, Reward, Source, Task, Tensors, Trajectory, VectorEnvironment
 
@@ -66,11 +69,13 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | 
         reward = ScaledReward(reward, normaliser, cfg.advantage.gamma)
     tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
     watch = tasks.see if isinstance(tasks, TaskCurriculum) else None
+    workers = make_workers(cfg.rollout, EpisodeWorker, (cfg.to_dict(),))
     # The reward sees whole groups; everything after it is common to all products.
     source = GroupSource(
         cfg,
         tasks=tasks,
-        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, normaliser, watch),
+        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, normaliser, watch, workers),
+        workers=workers,
         reward=reward,
         collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
         values=critic_values(policy) if needs_critic(cfg.advantage.estimator) else None,
@@ -146,15 +151,6 @@ def refuse_sequence_losses(cfg: TrainingConfig) -> None:
         raise ConfigError(message, hint=hint, field="loss.loss_type")
 
 
-def make_environment(task: TaskSettings) -> VectorEnvironment:
-    """The environment that `task` names: ours, a suite, or Gymnasium's, which `task.options.gymnasium` insists on."""
-    options = dict(task.options)
-    gymnasium = options.pop("gymnasium", False)
-    if not isinstance(gymnasium, bool):
-        raise ConfigError(f"task.options.gymnasium = {gymnasium!r} must be true or false", field="task.options")
-    return environments.make(task.environment, max_steps=task.max_episode_steps, gymnasium=gymnasium, options=options)
-
-
 def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> TaskStream:
     """Ever new starts of one environment; in a suite, its tasks in turn, or in the order a curriculum opens them."""
 
@@ -189,25 +185,45 @@ class Episodes:
         seed: int,
         normaliser: Normaliser,
         watch: Callable[[Sequence[Group]], None] | None = None,
+        workers: RolloutWorkers | None = None,
     ) -> None:
         self.environment, self.policy, self.group_size = environment, policy, group_size
-        self.normaliser, self.watch = normaliser, watch
+        self.normaliser, self.watch, self.workers = normaliser, watch, workers
         # Actions are sampled from one generator, whose state is saved with the run.
         self.rng = np.random.default_rng([seed, 1])
         self.rounds = 0
+        self.ranks = ALONE
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
         self.normaliser.freeze()
-        groups = collect_groups(
-            self.environment, self.policy, tasks, self.group_size, self.rng,
-            version=self.policy.version, prefix=str(self.rounds),
-        )  # fmt: skip
+        groups = self._play(tasks)
         if self.policy.normalise:
             self.normaliser.see(groups)
         if self.watch is not None:
             self.watch(groups)
         return groups
+
+    def _play(self, tasks: Sequence[Task]) -> list[Group]:
+        """All groups; each rank plays some of them, with the numbers that they would have drawn in one process."""
+        ranks, prefix = self.ranks, str(self.rounds)
+        if self.workers is not None:
+            return collect_on_workers(
+                self.workers, self.environment, self.policy, tasks, self.group_size, self.rng, prefix
+            )
+        bounds = [len(tasks) * rank // ranks.size * self.group_size for rank in range(ranks.size + 1)]
+        played = ranks.gather(
+            lambda: collect_episodes(
+                self.environment, self.policy, tasks, self.group_size, self.rng, version=self.policy.version,
+                prefix=prefix, copies=slice(*bounds[ranks.rank : ranks.rank + 2]),
+            )
+        )  # fmt: skip
+        # Whoever plays shorter episodes draws on until all generators stand where the longest one left its own.
+        size = (len(tasks) * self.group_size, *action_space_of(self.environment).shape)
+        for _ in range(max(drawn for _, drawn in played) - played[ranks.rank][1]):
+            self.rng.random(size)
+        episodes = [episode for share, _ in played for episode in share]
+        return as_groups(episodes, tasks, self.group_size, prefix)
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state, "rounds": self.rounds, "normaliser": self.normaliser.state_dict()}

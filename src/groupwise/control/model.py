@@ -22,7 +22,8 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from groupwise.config import TaskSettings, TrainingConfig, load_config
-from groupwise.control.grpo import make_environment, make_policy
+from groupwise.control.environments import make_environment
+from groupwise.control.grpo import make_policy
 from groupwise.control.policy import Network
 from groupwise.errors import CheckpointError, ConfigError, RunError
 from groupwise.files import open_regular, write_output

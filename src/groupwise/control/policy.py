@@ -1,9 +1,10 @@
 """A small network that acts, and how its numbers become an action: one choice, several choices, or real numbers.
 
-Learning goes through torch (`MLPPolicy.evaluate`); acting goes through NumPy on the same weights, because a forward
-pass over a few dozen observations is mostly overhead and NumPy has a quarter of torch's. A network supplied by the user
-acts through torch.
+Learning goes through torch (`MLPPolicy.evaluate`), acting through NumPy on the same weights (`acting`). A network
+supplied by the user acts through torch.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,94 +13,61 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from groupwise.control.acting import (
+    FAR,
+    FORBIDDEN,
+    HALF_LOG_TAU,
+    CategoricalSampler,
+    Drawn,
+    GaussianSampler,
+    Layer,
+    LayersActor,
+    MultiCategoricalSampler,
+    Sampler,
+    forward,
+    normalised,
+)
 from groupwise.errors import ContractError
 from groupwise.types import ActionSpace, Array, Box, Discrete, Evaluation, MultiDiscrete, Tensors
 
-# Finite, so that probability × log-probability of a forbidden action is 0 and not NaN.
-FORBIDDEN = -1e8
-HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
-# The quantile of 0 is −∞; random generators return multiples of 2⁻⁵³, so this only replaces the 0.
-SMALLEST_UNIFORM = 2.0**-54
-# Log-probabilities and entropies of given actions; drawn actions and their log-probabilities.
+# Log-probabilities and entropies of given actions.
 Judged: TypeAlias = tuple[Tensor, Tensor]
-Drawn: TypeAlias = tuple[Array, NDArray[np.float32]]
 
 
-class Distribution(Protocol):
-    """How the head's numbers become actions. `mask` is true where an action is allowed; only a Gaussian uses `log_std`.
-
-    Tensors of `evaluate` have the head last, [..., K]; arrays of `sample` and `best` have it first, [K, N].
-    """
+class Distribution(Sampler, Protocol):
+    """The same for learning: `evaluate` has the head last, [..., K]; only a Gaussian uses `log_std`."""
 
     def evaluate(self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Judged:
         """Log-probability and entropy [...] of `actions`."""
 
-    def sample(self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None) -> Drawn:
-        """Actions and their log-probabilities [N]; the uniforms determine the sample."""
 
-    def best(self, head: Array, mask: Array | None) -> Array:
-        """The likeliest actions."""
-
-
-class Categorical:
-    """One of K actions: k is taken when the uniform lies between the cumulative probabilities of k − 1 and k."""
+class Categorical(CategoricalSampler):
+    """One of K actions."""
 
     def evaluate(self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Judged:
         logp = torch.log_softmax(head if mask is None else head.masked_fill(~mask, FORBIDDEN), dim=-1)
         chosen = logp.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         return chosen, -(logp.exp() * logp).sum(-1)
 
-    def sample(self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None) -> Drawn:
-        # Inverse CDF without normalising: compare u · Σ exp with the running sums.
-        logits = head if mask is None else np.where(mask.T, head, head.dtype.type(FORBIDDEN))
-        logits -= np.maximum.reduce(logits)
-        cumulative = np.exp(logits)
-        np.add.accumulate(cumulative, axis=0, out=cumulative)
-        total = cumulative[-1]
-        actions = np.add.reduce(cumulative[:-1] <= uniforms * total, dtype=np.intp)
-        return actions, logits[actions, np.arange(logits.shape[1])] - np.log(total)
 
-    def best(self, head: Array, mask: Array | None) -> Array:
-        likeliest: NDArray[np.intp] = np.argmax(head if mask is None else np.where(mask.T, head, -np.inf), axis=0)
-        return likeliest
-
-
-class MultiCategorical:
-    """Several independent choices, whose logits are concatenated in the head; actions are [N, choices]."""
+class MultiCategorical(MultiCategoricalSampler):
+    """Several independent choices."""
 
     def __init__(self, counts: tuple[int, ...]) -> None:
-        self.counts = counts
-        self.cuts = np.cumsum(counts)[:-1].tolist()
-        self.one = Categorical()
+        super().__init__(counts)
+        self.choice = Categorical()
 
     def evaluate(self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Judged:
         masks = [None] * len(self.counts) if mask is None else mask.split(self.counts, -1)
         parts = zip(head.split(self.counts, -1), actions.unbind(-1), masks, strict=True)
-        seen = [self.one.evaluate(part, choice, allowed, None) for part, choice, allowed in parts]
+        seen = [self.choice.evaluate(part, choice, allowed, None) for part, choice, allowed in parts]
         return torch.stack([logp for logp, _ in seen]).sum(0), torch.stack([entropy for _, entropy in seen]).sum(0)
 
-    def sample(self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None) -> Drawn:
-        parts = zip(np.split(head, self.cuts), uniforms.T, self._split(mask), strict=True)
-        drawn = [self.one.sample(part, uniform, allowed, None) for part, uniform, allowed in parts]
-        logp: NDArray[np.float32] = np.sum([logp for _, logp in drawn], axis=0)
-        return np.stack([choice for choice, _ in drawn], axis=1), logp
 
-    def best(self, head: Array, mask: Array | None) -> Array:
-        parts = zip(np.split(head, self.cuts), self._split(mask), strict=True)
-        return np.stack([self.one.best(part, allowed) for part, allowed in parts], axis=1)
-
-    def _split(self, mask: Array | None) -> list[Any]:
-        return [None] * len(self.counts) if mask is None else np.split(mask, self.cuts, axis=1)
-
-
-class Gaussian:
-    """Independent normal numbers [N, D] around the head, with the same spread in every state.
-
-    Out-of-range actions are clipped by the environment, not here: the policy learns from the unclipped sample.
-    """
+class Gaussian(GaussianSampler):
+    """Independent normal numbers."""
 
     def evaluate(self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Judged:
         assert log_std is not None
@@ -107,24 +75,6 @@ class Gaussian:
         z = (actions - head) * torch.exp(-log_std)
         logp = (-0.5 * z.square() - log_std - HALF_LOG_TAU).sum(-1)
         return logp, (0.5 + HALF_LOG_TAU + log_std).sum().expand_as(logp)
-
-    def sample(self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None) -> Drawn:
-        assert log_std is not None
-        means = head.T
-        actions = (means + np.exp(log_std) * normal(uniforms)).astype(np.float32)
-        z = (actions - means) * np.exp(-log_std)
-        logp: NDArray[np.float32] = (-0.5 * z * z - log_std - np.float32(HALF_LOG_TAU)).sum(axis=1, dtype=np.float32)
-        return actions, logp
-
-    def best(self, head: Array, mask: Array | None) -> Array:
-        return np.ascontiguousarray(head.T, np.float32)
-
-
-def normal(uniforms: Array) -> NDArray[np.float64]:
-    """Standard normal quantiles of `uniforms` in [0, 1)."""
-    quantiles = torch.special.ndtri(torch.from_numpy(np.maximum(uniforms, SMALLEST_UNIFORM)))
-    numbers: NDArray[np.float64] = quantiles.numpy()
-    return numbers
 
 
 def distribution_of(space: ActionSpace) -> tuple[Distribution, int]:
@@ -136,11 +86,7 @@ def distribution_of(space: ActionSpace) -> tuple[Distribution, int]:
     return Gaussian(), len(space.low)
 
 
-Layer: TypeAlias = tuple[Array, Array]
 Network: TypeAlias = Callable[[int, int], nn.Module]
-
-# Normalised observations are clipped to this many standard deviations.
-FAR = 10.0
 
 
 class MLPPolicy(nn.Module):
@@ -219,6 +165,15 @@ class MLPPolicy(nn.Module):
         """The likeliest action for each of `obs` [N, D]."""
         return self._distribution.best(self._head(obs), mask)
 
+    def actor_alone(self) -> LayersActor | MLPPolicy:
+        """What acts as this policy does now; a network of the user's own acts as it is."""
+        if not self._linear:
+            return self
+        copies = [(weight.copy(), bias.copy()) for weight, bias in self._layers()]
+        log_std = None if self.log_std is None else self.log_std.detach().numpy().copy()
+        seen = (self.obs_mean.numpy().copy(), self.obs_scale.numpy().copy()) if self.normalise else None
+        return LayersActor(self.action_space, copies, log_std, seen)
+
     def set_normalisation(self, mean: Array, std: Array) -> None:
         """From now on, see observations as (obs − mean) / std; a number that never changed is not scaled."""
         with torch.no_grad():
@@ -243,20 +198,12 @@ class MLPPolicy(nn.Module):
     def _head(self, obs: Array) -> Array:
         """The actor's outputs [K, N]: outputs first, so that reducing over them runs along contiguous rows."""
         if self.normalise:
-            obs = np.clip((obs - self.obs_mean.numpy()) * self.obs_scale.numpy(), -FAR, FAR)
+            obs = normalised(obs, self.obs_mean.numpy(), self.obs_scale.numpy())
         if not self._linear:
             with torch.no_grad():
                 answers: Array = self.actor(torch.from_numpy(np.ascontiguousarray(obs, np.float32))).T.numpy()
             return answers.copy()
-        *hidden, (head, head_bias) = self._layers()
-        columns = obs.T
-        for weight, bias in hidden:
-            columns = np.dot(weight, columns)
-            columns += bias
-            np.tanh(columns, columns)
-        numbers: Array = np.dot(head, columns)
-        numbers += head_bias
-        return numbers
+        return forward(self._layers(), obs)
 
     def _layers(self) -> list[Layer]:
         """The actor's weights as NumPy views, made again only when a tensor was replaced rather than updated."""

@@ -23,10 +23,12 @@ from torch import Tensor
 
 from groupwise.config import TrainingConfig
 from groupwise.control import grpo as product
+from groupwise.control.environments import make_environment
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import gae, zscore
 from groupwise.errors import ConfigError
+from groupwise.rollout.backends import insist_local
 from groupwise.rollout.segments import EnvironmentCopies, Episode, MakeTask, RolloutSegment, restarting
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import advantage_metrics
@@ -39,7 +41,7 @@ IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "repla
 def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
     """Everything a PPO run needs, made from its settings; `network` as in `product.build`."""
     check(cfg)
-    environment = restarting(lambda: product.make_environment(cfg.task))
+    environment = restarting(lambda: make_environment(cfg.task))
     policy = product.make_policy(cfg, environment, network)
     copies = EnvironmentCopies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
     idle = tuple(f"{name} has no effect on a PPO run" for name in product.changed(cfg, IDLE_SETTINGS))
@@ -48,12 +50,13 @@ def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
 
 def make_starts(cfg: TrainingConfig) -> MakeTask:
     """Ever new starts. In a suite each copy keeps to one task, so that every task gets the same number of steps."""
-    name, seed, environment = cfg.task.environment, cfg.run.seed, product.make_environment(cfg.task)
+    name, seed, environment = cfg.task.environment, cfg.run.seed, make_environment(cfg.task)
     return lambda number, copy: product.start_of(environment, name, product.fresh_start(seed, number), copy)
 
 
 def check(cfg: TrainingConfig) -> None:
     """Refuse settings that PPO cannot use, before a run folder exists."""
+    insist_local(cfg.rollout, "PPO's copies play on from one step to the next, in one process")
     product.refuse_sequence_losses(cfg)
     if cfg.advantage.estimator != "gae":
         raise ConfigError(
@@ -65,7 +68,7 @@ def check(cfg: TrainingConfig) -> None:
         message = "policy.use_reference_model = true, but PPO does not use a reference model"
         hint = "Leave it out; optim.kl_stop limits a single update."
         raise ConfigError(message, hint=hint, field="policy.use_reference_model")
-    product.make_environment(cfg.task)
+    make_environment(cfg.task)
 
 
 class SegmentSource:

@@ -1,4 +1,4 @@
-"""How candidates are made and evaluated: in this process, or shared out among worker processes.
+"""How candidates are made and evaluated: in this process, or shared out among workers elsewhere.
 
 A request has one row for each plan, with the random numbers of all its decisions, so it can be split anywhere: any
 number of workers makes the same designs. A worker gets the requirements with every request and prepares them once.
@@ -16,10 +16,10 @@ import numpy as np
 
 from groupwise.designer.construction import construct
 from groupwise.designer.plans import Plans
-from groupwise.designer.problem import Bools, DesignProblem, Floats
+from groupwise.designer.problem import Bools, DesignProblem, Floats, Ints
 from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
 from groupwise.designer.tasks import PreparedRequirements, score_design
-from groupwise.workers import Workers
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.requirements import Requirements, Weights
 from groupwise.workflows.scoring import DesignScore
@@ -30,13 +30,13 @@ class PlanRequest:
     """Plans to make: random numbers [plans, slots], ε and whether to be greedy [plans], and what to start from.
 
     With `parents` they are edits, which come out differently with `other`; with `preferences` those take the place of
-    uniform exploration. `record` and `widest` are as in `construct`.
+    uniform exploration. `record` and `freedom` are as in `construct`.
     """
 
     points: Floats
     epsilon: Floats
     greedy: Bools
-    widest: Bools
+    freedom: Ints
     parents: Parents | None = None
     other: bool = False
     preferences: tuple[Preference, ...] = ()
@@ -47,7 +47,7 @@ class PlanRequest:
         parents = self.parents
         if parents is not None:
             parents = Parents(parents.choices[rows], parents.unit_order[rows], parents.again[rows])
-        arrays = {name: getattr(self, name)[rows] for name in ("points", "epsilon", "greedy", "widest", "preferences")}
+        arrays = {name: getattr(self, name)[rows] for name in ("points", "epsilon", "greedy", "freedom", "preferences")}
         return replace(self, parents=parents, **arrays)
 
 
@@ -65,10 +65,10 @@ def make_plans(prepared: PreparedRequirements, view: PolicyView, request: PlanRe
     chooser = PolicyChooser(view, request.points, request.epsilon, request.greedy, request.temperature, guide)
     problem, count = prepared.problem, len(request.points)
     if request.parents is None:
-        plans = construct(problem, chooser, count, request.record, request.widest)
+        plans = construct(problem, chooser, count, request.record, request.freedom)
         return MadePlans(plans, prepared.drafter(plans), chooser.log_probabilities(plans))
     retake = Retake(problem, request.parents, chooser, request.other)
-    plans = construct(problem, retake, count, request.record, request.widest)
+    plans = construct(problem, retake, count, request.record, request.freedom)
     return MadePlans(plans, prepared.drafter(plans), retake.logp)
 
 
@@ -100,29 +100,25 @@ class LocalCandidates:
 
 
 class SharedCandidates(LocalCandidates):
-    """The same, shared out among `count` worker processes in equal parts."""
+    """The same, shared out among workers in equal parts."""
 
-    def __init__(self, prepared: PreparedRequirements, weights: Weights | None, workers: Workers, count: int) -> None:
+    def __init__(self, prepared: PreparedRequirements, weights: Weights | None, workers: RolloutWorkers) -> None:
         super().__init__(prepared)
-        self.workers, self.count = workers, count
+        self.workers = workers
         self.about = (prepared.problem.requirements, weights)
 
     def make(self, view: PolicyView, request: PlanRequest) -> MadePlans:
         arrays = view.arrays()
-        parts = self._ask(
-            [("make", *self.about, arrays, request.part(rows)) for rows in _shares(len(request.points), self.count)]
-        )
+        shares = _shares(len(request.points), self.workers.size)
+        parts = self.workers.ask_all([("make", *self.about, arrays, request.part(rows)) for rows in shares])
         packed, designs, logp = zip(*parts, strict=True)
         plans = _joined(packed, self.prepared.problem)
         return MadePlans(plans, [one for part in designs for one in part], np.concatenate(logp))
 
     def score(self, designs: Sequence[Design], seed: int) -> list[TimedScore]:
-        parts = self._ask([("score", *self.about, designs[rows], seed) for rows in _shares(len(designs), self.count)])
+        shares = _shares(len(designs), self.workers.size)
+        parts = self.workers.ask_all([("score", *self.about, designs[rows], seed) for rows in shares])
         return [one for part in parts for one in part]
-
-    def _ask(self, requests: Sequence[Any]) -> list[Any]:
-        waiting = [self.workers.submit(request, worker=number) for number, request in enumerate(requests)]
-        return [future.result() for future in waiting]
 
 
 def _shares(count: int, workers: int) -> list[slice]:

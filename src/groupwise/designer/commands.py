@@ -20,6 +20,7 @@ from groupwise.errors import ConfigError
 from groupwise.files import write_output
 from groupwise.readers import decoded, read_bytes
 from groupwise.reporting.command_options import Common, answer, patiently, say
+from groupwise.workflows.wording import in_time
 
 if TYPE_CHECKING:
     from groupwise.designer.design_call import DesignReport
@@ -166,7 +167,7 @@ def feedback(
         result = {"mistakes": mistakes, "losses": losses, "correction": asdict(analysis.correction)}
         answer({**result, "cycle_time_now": now.cycle_time})
     else:
-        say(*analysis.lines(), f"The predicted cycle time is now {now.cycle_time:.4g} s. Stored in {memory}.")
+        say(*analysis.lines(), f"The predicted cycle time is now {in_time(now.cycle_time, 4)}. Stored in {memory}.")
     return 0
 
 
@@ -209,7 +210,7 @@ def requirements(
             print(_text(found, Path("-.yaml")), end="")
         say(*(f"# note: {note}" for note in notes), *(f"# ✗ {conflict}" for conflict in conflicts))
         if chain:
-            say(f"# {found.name}: no design can be faster than {best:.6g} s: {' → '.join(chain)}")
+            say(f"# {found.name}: no design can be faster than {in_time(best, 4)}: {' → '.join(chain)}")
     return 1 if conflicts else 0
 
 

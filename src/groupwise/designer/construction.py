@@ -9,7 +9,7 @@ on precedence, exclusion and staffing: units stand in lanes, lanes are parallel 
 
 import numpy as np
 
-from groupwise.designer.plans import Chooser, DecisionBatch, Ordering, Plans
+from groupwise.designer.plans import STAGED, Chooser, DecisionBatch, Ordering, Plans
 from groupwise.designer.problem import (
     CANDIDATES,
     DISCIPLINES,
@@ -31,14 +31,14 @@ RETRIES = 4
 
 
 def construct(
-    problem: DesignProblem, chooser: Chooser, count: int, record: bool = False, widest: Bools | None = None
+    problem: DesignProblem, chooser: Chooser, count: int, record: bool = False, freedom: Ints | None = None
 ) -> Plans:
     """`count` plans; with `record` they include what the chooser saw at each decision, for learning.
 
-    Plans marked `widest` become designs without stages and lanes, in which only the rules make anything wait.
+    `freedom` says how their stages and lanes become designs (`plans.STAGED` …); by default as they are.
     """
     plans = _Construction(problem, chooser, count, record).run()
-    plans.widest = np.zeros(count, np.bool_) if widest is None else widest
+    plans.freedom = np.full(count, STAGED) if freedom is None else freedom
     return plans
 
 

@@ -108,7 +108,10 @@ class DesignSettings:
         return {name: own[name] for name in own if name in self.given and (names is None or name in names)}
 
 
-ACTING = (*(f"{name}." for name in (*SEARCH, *LEARNING, "memory")), "task.options")
+WORKERS = ("backend", "num_workers", "when_worker_lost", "worker_timeout", "ray_address", "ray_cpus")
+ACTING = (
+    *(f"{name}." for name in (*SEARCH, *LEARNING, "memory")), *(f"rollout.{name}" for name in WORKERS), "task.options",
+)  # fmt: skip
 
 
 def _declared(section: Section) -> Iterable[Setting]:
@@ -227,7 +230,8 @@ def design_for(options: DesignOptions, watch: Watch, stop: Stop) -> DesignReport
         memory or nullcontext(),
         Designer(
             policy, memory, given.generation, scoring=given.scoring(requirements), stopping=given.stopping,
-            learn=options.learn, seed=given.seed if options.seed is None else options.seed, **given.learning,
+            learn=options.learn, rollout=given.cfg.rollout,
+            seed=given.seed if options.seed is None else options.seed, **given.learning,
         ) as designer,
     ):  # fmt: skip
         session = designer.begin(requirements, options.requirements.parent)

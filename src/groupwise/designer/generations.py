@@ -31,7 +31,7 @@ from groupwise.designer.diversity import (
 )
 from groupwise.designer.familiarity import training_distance
 from groupwise.designer.heuristics import Heuristic, HeuristicQueue, by_rank, genes_of, heuristic_plans, plans_of
-from groupwise.designer.plans import Plans
+from groupwise.designer.plans import AFTER_CHECKS, BESIDE_WAITING, STAGED, WIDEST, Plans
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import Bools, Floats, Ints
 from groupwise.designer.sampling import Parents, PolicyView, Preference
@@ -88,8 +88,8 @@ class Candidate:
     # The same for equal designs of one call.
     key: int
     score: DesignScore | None = None
-    # Whether only the rules make anything wait in it, not stages and lanes.
-    widest: bool = False
+    # How the plan's stages and lanes became the design (`plans.STAGED` …).
+    freedom: int = STAGED
     # Whether it explores, and the groups of actions (`diversity.RATED`) that an edit consists of.
     exploring: bool = False
     actions: tuple[str, ...] = ()
@@ -133,8 +133,8 @@ GUIDED = 0.9
 SMALL = 8
 # Heuristic candidates of the first generation, and of later ones while heuristics beat samples.
 RULED, RULED_LATER = 5, 2
-# How many of the best designs are also tried with everything in parallel that may be.
-TWINS = 3
+# How many designs of a generation are the best ones with less that waits.
+TWINS = 4
 # How often further edits are made for families that lack diversity.
 ROUNDS = 3
 # The temperature of the policy in edits; it is 1 in samples.
@@ -189,6 +189,8 @@ class Generations:
         # The best score of a sample from the policy.
         self.drawn = float("-inf")
         self.parents: list[Candidate] = []
+        # Designs that were made with less that waits, and the way it was done.
+        self.freed: set[tuple[int, int]] = set()
         self.keys: dict[Design, int] = {}
         self.proposed: set[int] = set()
         # The score of every evaluated design, by its key.
@@ -247,14 +249,14 @@ class Generations:
         request = self._request(np.full(len(preferences), GUIDED), preferences=tuple(preferences))
         return self._kept(self.source.make(self.view, request), "memory")
 
-    def follow(self, choices: Ints, unit_order: Ints, widest: Bools) -> list[Candidate]:
+    def follow(self, choices: Ints, unit_order: Ints, freedom: Ints) -> list[Candidate]:
         """Plans of earlier calls again; the policy decides what is no longer legal."""
         parents = Parents(choices, unit_order, np.zeros(choices.shape, np.bool_))
-        request = self._request(np.zeros(len(choices)), parents=parents, widest=widest)
+        request = self._request(np.zeros(len(choices)), parents=parents, freedom=freedom)
         return self._kept(self.source.make(self.view, request), "memory")
 
     def _request(
-        self, epsilon: Floats, greedy: Bools | None = None, widest: Bools | None = None, **rest: object
+        self, epsilon: Floats, greedy: Bools | None = None, freedom: Ints | None = None, **rest: object
     ) -> PlanRequest:
         count, slots = len(epsilon), len(self.prepared.problem.slots)
         never = np.zeros(count, np.bool_)
@@ -262,7 +264,7 @@ class Generations:
             points=self.rng.random((count, slots)),
             epsilon=epsilon,
             greedy=never if greedy is None else greedy,
-            widest=never if widest is None else widest,
+            freedom=np.full(count, STAGED) if freedom is None else freedom,
             record=self.record,
             **rest,  # type: ignore[arg-type]
         )
@@ -372,14 +374,21 @@ class Generations:
         return found + self._edited(count - fresh, attempt, self.parents)
 
     def _twins(self, most: int) -> list[Candidate]:
-        # The best designs with everything in parallel that rules and data allow, staff and all else as they are.
-        parents = [one for one in sorted(self.parents, key=lambda one: -one.standing) if not one.widest][:most]
-        if not parents:
+        # The best designs with less that waits (`plans.WIDEST` …), staff and all else as they are.
+        problem = self.prepared.problem
+        freer = [WIDEST]
+        freer += [AFTER_CHECKS] if problem.checks.any() else []
+        freer += [BESIDE_WAITING] if problem.waiting.any() else []
+        staged = [one for one in sorted(self.parents, key=lambda one: -one.standing) if one.freedom == STAGED]
+        twins = [(one, way) for one in staged for way in freer if (one.key, way) not in self.freed][:most]
+        if not twins:
             return []
+        self.freed.update((one.key, way) for one, way in twins)
+        parents = [one for one, _ in twins]
         choices, order = (np.stack([getattr(one, name) for one in parents]) for name in ("choices", "unit_order"))
         given = Parents(choices, order, np.zeros(choices.shape, np.bool_))
-        widest = np.ones(len(parents), np.bool_)
-        made = self.source.make(self.view, self._request(np.zeros(len(parents)), parents=given, widest=widest))
+        freedom = np.array([way for _, way in twins])
+        made = self.source.make(self.view, self._request(np.zeros(len(parents)), parents=given, freedom=freedom))
         found = self._candidates(made.plans, made.designs, ["edit"] * len(parents), made.logp.sum(1))
         self._keep(DesignDraft(made.plans, tuple(found)))
         return found
@@ -420,7 +429,7 @@ class Generations:
         moved = again[:, problem.rounds : problem.staffing].any(1)
         request = self._request(
             np.where(exploring, 1.0, self.settings.epsilon_greedy),
-            widest=np.array([parent.widest for parent in parents]) & ~moved,
+            freedom=np.where(moved, STAGED, [parent.freedom for parent in parents]),
             parents=Parents(choices, order, again),
             other=True,
             temperature=WARMTH,
@@ -441,7 +450,7 @@ class Generations:
         for row, design in enumerate(designs):
             decided = plans.choices[row], plans.unit_order[row], plans.free[row]
             key = self.keys.setdefault(design, len(self.keys))
-            widest = bool(plans.widest[row])
-            made = Candidate(design, origins[row], float(logp[row]), self.number, *decided, key, widest=widest)
+            freedom = int(plans.freedom[row])
+            made = Candidate(design, origins[row], float(logp[row]), self.number, *decided, key, freedom=freedom)
             found.append(made)
         return found

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.designer.construction import RETRIES, construct
-from groupwise.designer.plans import DecisionBatch, Plans
+from groupwise.designer.plans import STAGED, WIDEST, DecisionBatch, Plans
 from groupwise.designer.problem import Bools, DesignProblem, Floats, Head, Ints
 
 
@@ -100,7 +100,7 @@ HEURISTICS = tuple(
     sorted(itertools.starmap(Heuristic, itertools.product(*CHOICES.values())), key=lambda rule: rule.place == "widest")
 )
 # Parallel designs that are always looked at: little staff at the cheapest pools, and more of the fastest.
-WIDEST = (
+ALWAYS = (
     Heuristic("longest", "widest", "cheap", 0.12, 1, False),
     Heuristic("longest", "widest", "fast", 0.25, 1, False),
 )
@@ -123,7 +123,7 @@ class HeuristicQueue:
     def __init__(self, familiar: bool = False) -> None:
         self.familiar = familiar
         portfolio = [HEURISTICS[number] for number in PORTFOLIO[:FIRST]]
-        self.untried = [WIDEST[0]] if familiar else [*WIDEST, *portfolio]
+        self.untried = [ALWAYS[0]] if familiar else [*ALWAYS, *portfolio]
         self.tried: set[Heuristic] = set(self.untried)
         self.best: Heuristic | None = None
         # The score of the best heuristic.
@@ -168,8 +168,8 @@ def heuristic_keys(problem: DesignProblem, rules: Heuristic) -> Floats:
 def heuristic_plans(problem: DesignProblem, rules: Sequence[Heuristic], record: bool = False) -> Plans:
     """One plan for each heuristic."""
     keys = np.clip([heuristic_keys(problem, rule) for rule in rules], 0.0, 1 - 1e-12)
-    widest = np.array([rule.place == "widest" for rule in rules])
-    return construct(problem, KeyChooser(problem, keys), len(rules), record, widest)
+    freedom = np.array([WIDEST if rule.place == "widest" else STAGED for rule in rules])
+    return construct(problem, KeyChooser(problem, keys), len(rules), record, freedom)
 
 
 def _pools(problem: DesignProblem, rule: str) -> list[int]:

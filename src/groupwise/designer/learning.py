@@ -6,8 +6,10 @@ chosen. The arrays of a trajectory contain them in that order.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,15 @@ from groupwise.designer.results.outcome import GenerationMetrics, PolicyUpdateRe
 from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, score_design
 from groupwise.errors import ConfigError
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTasks
 from groupwise.training.estimators import Attempts
 from groupwise.training.learner import Learner
 from groupwise.training.step_groups import StepGroups
 from groupwise.types import End, Failed, Group, Score, ScoredGroup, Task, Trajectory
 from groupwise.workflows.blocks import Design
+from groupwise.workflows.files import json_file
+from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import DesignScore
 from groupwise.workflows.scoring.measures import GROUPS
 from groupwise.workflows.scoring.score import standardised
@@ -68,10 +73,15 @@ def trajectories(
             end=End.FINISHED,
             terminated=True,
             action_mask=plans.legal[row, order],
-            meta={"design": design},
+            meta={"design": design, "exhibit": partial(design_exhibit, design)},
         )
         for row, design in enumerate(designs)
     )
+
+
+def design_exhibit(design: Design) -> dict[str, Any]:
+    """The design, to be drawn."""
+    return {"kind": "design", "workflow": json_file.write(design).decode()}
 
 
 class _Statics:
@@ -291,21 +301,50 @@ def some_decisions(problem: DesignProblem, rng: np.random.Generator, most: int =
 
 
 class DesignReward:
-    """The score of a design, less what self-correction takes off. All designs of a group share the task's seed."""
+    """The score of a design, less what self-correction takes off. All designs of a group share the task's seed.
 
-    def __init__(self, library: RequirementsLibrary, correction: CorrectionSettings | None = None) -> None:
-        self.library, self.correction = library, correction or CorrectionSettings()
+    With `workers`, whose handler is `GroupScorer`, the designs of all groups are scored there, a part of a group each.
+    """
+
+    def __init__(
+        self, library: RequirementsLibrary, correction: CorrectionSettings | None = None,
+        workers: RolloutWorkers | None = None,
+    ) -> None:  # fmt: skip
+        self.scorer, self.workers = GroupScorer(library, correction), workers
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
+        designs = [member.meta["design"] for member in group]
+        if self.workers is None:
+            return self.scorer((task, designs))
+        size = max(1, len(designs) // self.workers.size)
+        parts = [designs[first : first + size] for first in range(0, len(designs), size)]
+        scored = await asyncio.gather(*(self.workers.ask((task, part)) for part in parts))
+        return [score for part in scored for score in part]
+
+
+class GroupScorer:
+    """Scores designs for a task, here or as the handler in a worker."""
+
+    def __init__(
+        self, library: RequirementsLibrary | None = None, correction: CorrectionSettings | None = None
+    ) -> None:
+        self.library, self.correction = library or RequirementsLibrary(), correction or CorrectionSettings()
+
+    def __call__(self, request: tuple[Task, Sequence[Design]]) -> list[Score]:
+        task, designs = request
         prepared, scores = self.library(task.id), []
         terms = loss_terms(prepared, self.correction, task.seed)
-        for member in group:
-            found = score_design(prepared, member.meta["design"], task.seed)
+        for design in designs:
+            found = score_design(prepared, design, task.seed)
             parts = {str(name): share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
             flags = tuple(violation.rule for violation in found.broken)
-            total = found.total - terms.penalty(member.meta["design"], found)
-            scores.append(Score(total, {} if found.broken else parts, flags))
+            scores.append(Score(found.total - terms.penalty(design, found), {} if found.broken else parts, flags))
         return scores
+
+
+def scorer_of(own: Mapping[str, Requirements], correction: Mapping[str, float]) -> GroupScorer:
+    """The handler of a worker."""
+    return GroupScorer(RequirementsLibrary(own), CorrectionSettings(**correction))
 
 
 def loss_terms(prepared: PreparedRequirements, settings: CorrectionSettings, seed: int) -> LossTerms:

@@ -78,7 +78,7 @@ class Recollection:
         if generations.number == 0 and known is not None and room:
             plan = known.last_performance
             plans = np.array([plan["choices"]]), np.array([plan["unit_order"]])
-            found += generations.follow(*plans, np.array([plan.get("widest", False)]))
+            found += generations.follow(*plans, np.array([int(plan.get("freedom", plan.get("widest", 0)))]))
         drawn = self.recall.draw(self.rng)[: room - len(found)]
         if drawn:
             made = generations.recall([pattern.instantiate(self.context) for pattern in drawn])
@@ -120,7 +120,7 @@ class Recollection:
             "score": candidate.total,
             "choices": candidate.choices.tolist(),
             "unit_order": candidate.unit_order.tolist(),
-            "widest": candidate.widest,
+            "freedom": candidate.freedom,
         }
         if known is not None and not better:
             plan = known.last_performance

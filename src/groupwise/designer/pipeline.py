@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from groupwise.config.sections import ScoringSettings, TrainingSettings
+from groupwise.config.sections import RolloutSettings, ScoringSettings, TrainingSettings
 from groupwise.designer import prediction_correction as correction
 from groupwise.designer.baseline import baseline_of
 from groupwise.designer.candidate_workers import CandidateWorker, LocalCandidates, SharedCandidates
@@ -33,15 +33,19 @@ from groupwise.designer.memory import Recollection
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import DesignProblem, insist_designable
 from groupwise.designer.results.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
-from groupwise.designer.tasks import PreparedRequirements, score_design
+from groupwise.designer.tasks import CASES, PreparedRequirements, score_design
 from groupwise.errors import ConfigError
 from groupwise.memory import MemorySystem
-from groupwise.workers import Workers
+from groupwise.rollout.backends import RolloutWorkers, make_workers
 from groupwise.workflows.feasibility import contradictions, insist_feasible
 from groupwise.workflows.requirements import Requirements, Weights
 
 # Evaluations: more are allowed while no design is legal and better than the one to start from.
 BUDGETS = (64, 128, 256, 512)
+# As many are always allowed where formulas are enough, which take milliseconds.
+ENOUGH_BY_FORMULAS = 256
+# The most activities of cases to simulate for twice the evaluations, if that is only to find something better still.
+MOST_SIMULATED = 1_500_000
 # A rise of the score for which doubling the evaluations is worth while.
 WORTHWHILE = 0.003
 STOPPING = TrainingSettings(early_stopping=True)
@@ -58,6 +62,7 @@ class Designer:
         candidates of a generation are compared by z-scores. Scores are reported on the fixed scales all the same.
       stopping: `early_stopping`, its patience in generations and its threshold.
       learn: whether the policy learns from every generation.
+      rollout: where candidates are made and evaluated: its `backend`, and how many workers unless `settings` say it.
       learning: settings of the learner under their flat names, such as learning_rate.
     """
 
@@ -70,13 +75,15 @@ class Designer:
         scoring: ScoringSettings | None = None,
         stopping: TrainingSettings = STOPPING,
         learn: bool = False,
+        rollout: RolloutSettings | None = None,
         seed: int = 0,
         **learning: Any,
     ) -> None:
         self.policy, self.memory, self.settings, self.stopping, self.seed = policy, memory, settings, stopping, seed
         self.weights = _weights(scoring)
         self.normalization = scoring.normalization if scoring is not None else "reference"
-        self.workers: Workers | None = None
+        self.rollout = rollout or RolloutSettings()
+        self.workers: RolloutWorkers | None = None
         self.improvement = Improvement(policy, seed=seed, **learning) if learn else None
 
     def design(
@@ -108,12 +115,18 @@ class Designer:
         return DesignSession(self, requirements, folder)
 
     def candidates(self, prepared: PreparedRequirements, workers: int) -> LocalCandidates:
-        """Where candidates are made and evaluated: here, or in worker processes, which start with the first of them."""
-        if workers == 1:
-            return LocalCandidates(prepared)
-        if self.workers is None:
-            self.workers = Workers(CandidateWorker, workers)
-        return SharedCandidates(prepared, self.weights, self.workers, workers)
+        """Where candidates are made and evaluated: here or by workers, which `rollout` may place elsewhere."""
+        where = self.rollout
+        if where.backend == "local" and workers > 1:
+            where = where.replace(backend="processes")
+        if workers > 1:
+            where = where.replace(num_workers=workers, max_workers=None)
+        self.workers = self.workers or make_workers(where, CandidateWorker)
+        return (
+            LocalCandidates(prepared)
+            if self.workers is None
+            else SharedCandidates(prepared, self.weights, self.workers)
+        )
 
     def close(self) -> None:
         if self.workers is not None:
@@ -187,9 +200,11 @@ class DesignSession:
             best = self.generations.best.score
             if best is None or best.broken:
                 continue
-            # Formulas are quick, so the search goes on as long as it pays.
-            quick = best.performance is not None and best.performance.tier == "analytic"
-            if best.total > before and (not quick or best.total < reached + WORTHWHILE):
+            # The search goes on as long as it pays, where it takes little time.
+            formulas = best.performance is not None and best.performance.tier == "analytic"
+            quick = formulas or 2 * budget * CASES * len(self.requirements.activities) <= MOST_SIMULATED
+            settled = best.total < reached + WORTHWHILE and not (formulas and budget < ENOUGH_BY_FORMULAS)
+            if best.total > before and (not quick or settled):
                 return
             reached = best.total
 

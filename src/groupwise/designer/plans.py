@@ -24,6 +24,12 @@ class DecisionBatch:
     known: Floats
 
 
+# What waits for what in a design: what stages and lanes say; only what rules and data say; the same, and in the order
+# of the plan what a check may make unnecessary; or what stages and lanes say, except that beyond the rules only
+# checks come before waiting, and nothing waits for it.
+STAGED, WIDEST, AFTER_CHECKS, BESIDE_WAITING = range(4)
+
+
 class Chooser(Protocol):
     """Takes decisions: returns a legal candidate for each, [plans, decisions]."""
 
@@ -60,8 +66,8 @@ class Plans:
     seen: Floats | None = None
     legal: Bools | None = None
     together: dict[int, Bools] = field(default_factory=dict)
-    # Designs that ignore stages and lanes: nothing waits for anything but what it has to wait for.
-    widest: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+    # By plan, which of the four ways from stages and lanes to what waits for what.
+    freedom: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.choices)

@@ -193,7 +193,7 @@ class DesignProblem:
 
     def _read_duties(self) -> None:
         required = self.requirements
-        self.duties = DutyRoster(required, self.before)
+        self.duties = DutyRoster(required)
         watched = {a for a in self.duties.watched if len(self.eligible[a]) > 0}
         # By activity: its pools in which nobody has the skills.
         self.unable = {a: [p for p in self.eligible[a] if not self.duties.able(a, p)] for a in watched}
@@ -236,6 +236,13 @@ class DesignProblem:
             if one.urgent:
                 near = [a is not one and a.region == one.region and one.after in a.activities for a in self.parts]
                 self.decides[:, number] = near
+        has = self.members > 0
+        # [units]: what may end a case as a check, and what only waits, for nothing that anybody pays for.
+        self.checks = (has & (self.knock_out > 0)).any(1)
+        free = np.array([not able for able in self.eligible]) & (
+            self.cost + self.cpu + self.memory + self.knock_out == 0
+        )
+        self.waiting = has.any(1) & (~has | free).all(1)
         self._read_shares(forked)
         self.unit_before = self._order_units()
         self.turn_before = self.unit_before | self._early_turns()

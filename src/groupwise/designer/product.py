@@ -11,7 +11,7 @@ from torch import Tensor
 
 from groupwise.config import TrainingConfig
 from groupwise.designer.declaration import DESIGNER
-from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_share, likeliest
+from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_share, likeliest, scorer_of
 from groupwise.designer.memory import Recalls, RememberingSource, open_memory
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.problem import DesignProblem
@@ -19,6 +19,7 @@ from groupwise.designer.results.report import report_sections
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
 from groupwise.errors import ConfigError
 from groupwise.memory.run_start import start_from
+from groupwise.rollout.backends import make_workers
 from groupwise.training.batch_source import NumberedTasks
 from groupwise.training.checkpoint import checkpoint_folders
 from groupwise.training.session import Parts
@@ -60,6 +61,7 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
     check(cfg)
     library = RequirementsLibrary(requirements or own_requirements(cfg))
     policy = first_policy(cfg)
+    workers = make_workers(cfg.rollout, scorer_of, (library.own, cfg.to_dict()["correction"]))
 
     def problem_of(task_id: str) -> DesignProblem:
         return library(task_id).problem
@@ -72,7 +74,8 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
         # Ten million tasks for each seed, so that runs with different seeds never share one.
         tasks=NumberedTasks(lambda number: library.task(cfg.run.seed * 10_000_000 + number)),
         rollout=Drafts(cfg, policy, library, recalls),
-        reward=DesignReward(library, cfg.correction),
+        reward=DesignReward(library, cfg.correction, workers),
+        workers=workers,
         collate=Collation(problem_of),
         reference=_frozen(policy) if cfg.policy.use_reference_model else None,
     )

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from groupwise.config import TrainingConfig
-from groupwise.designer.plans import Plans
-from groupwise.designer.problem import DISCIPLINES, DUES, TIMEOUTS, DesignProblem
+from groupwise.designer.plans import BESIDE_WAITING, STAGED, WIDEST, Plans
+from groupwise.designer.problem import DISCIPLINES, DUES, TIMEOUTS, Bools, DesignProblem
 from groupwise.designer.structure.layout import Unit
 from groupwise.errors import ConfigError
 from groupwise.types import Task
@@ -39,7 +39,7 @@ from groupwise.workflows.blocks import (
     tidied,
 )
 from groupwise.workflows.evaluation import evaluate
-from groupwise.workflows.partial_orders import reduced
+from groupwise.workflows.partial_orders import closure, reduced
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements, read_requirements
 from groupwise.workflows.scoring import DesignScore, DesignScorer
 from groupwise.workflows.scoring.measures import MEASURES
@@ -243,8 +243,8 @@ class Drafter:
         found: dict[int, Block] = {}
         for number in reversed(range(len(regions))):
             parts = {n: self._unit(self.problem.parts[n], shares.get(n), tasks, found) for n in regions[number]}
-            if plans.widest[row]:
-                found[number] = self._widest(regions[number], parts)
+            if plans.freedom[row] != STAGED:
+                found[number] = self._freed(regions[number], parts, plans, row)
             else:
                 stages: dict[int, dict[int, list[Block]]] = {}
                 for unit in regions[number]:
@@ -256,26 +256,45 @@ class Drafter:
         # What comes back from a file is in its simplest form, so a design is, too; without outcomes it is anyway.
         return tidied(asked_again(found[0])) if self.nested else found[0]
 
-    def _widest(self, units: list[int], parts: Mapping[int, Block]) -> Block:
-        # Between two barriers, the parts in the order that the rules demand, and no other.
+    def _freed(self, units: list[int], parts: Mapping[int, Block], plans: Plans, row: int) -> Block:
+        # Between two barriers, the parts in the order that the rules demand, and what the freedom keeps of the plan.
+        before = self._kept_order(plans, row)
         found: list[Block] = []
         between: list[int] = []
         for unit in units:
             if self.problem.barrier[unit]:
-                found += [self._ordered(between, [parts[n] for n in between]), parts[unit]]
+                found += [self._ordered(between, parts, before), parts[unit]]
                 between = []
             else:
                 between.append(unit)
-        return _joined([*found, self._ordered(between, [parts[n] for n in between])], Sequence)
+        return _joined([*found, self._ordered(between, parts, before)], Sequence)
 
-    def _ordered(self, units: list[int], parts: list[Block]) -> Block:
-        if not units:
-            return Skip()
-        before = self.problem.unit_before[np.ix_(units, units)]
-        edges = frozenset((int(a), int(b)) for a, b in np.argwhere(before))
-        if len(parts) < 2:
-            return _joined(parts, Sequence)
-        return simplest_order(tuple(parts), reduced(len(parts), edges))
+    def _kept_order(self, plans: Plans, row: int) -> Bools:
+        # [units, units]: which of two units comes first.
+        problem, freedom = self.problem, plans.freedom[row]
+        if freedom == WIDEST:
+            return problem.unit_before
+        stage, lane = plans.stage[row], plans.lane[row]
+        turn = np.full(len(stage), -1)
+        for place, unit in enumerate(plans.unit_order[row].tolist()):
+            if unit >= 0:
+                turn[unit] = place
+        planned = (stage[:, None] < stage) | (
+            (stage[:, None] == stage) & (lane[:, None] == lane) & (turn[:, None] < turn)
+        )
+        # A case that a check ends is over once everything beside the check is done, so waiting comes after it, too.
+        kept = np.broadcast_to(problem.checks[:, None], planned.shape)
+        if freedom == BESIDE_WAITING:
+            kept = kept | (~problem.waiting[:, None] & ~problem.waiting)
+        return np.asarray(problem.unit_before | (planned & kept))
+
+    def _ordered(self, units: list[int], parts: Mapping[int, Block], before: Bools) -> Block:
+        if len(units) < 2:
+            return _joined([parts[n] for n in units], Sequence)
+        number = len(units)
+        later = closure(number, frozenset((int(a), int(b)) for a, b in np.argwhere(before[np.ix_(units, units)])))
+        edges = frozenset((a, b) for a in range(number) for b in range(number) if later[a] >> b & 1)
+        return simplest_order(tuple(parts[n] for n in units), reduced(number, edges))
 
     def _unit(
         self, unit: Unit, shares: Sequence_[float] | None, tasks: Mapping[int, Activity], inside: Mapping[int, Block]
@@ -436,7 +455,8 @@ class RequirementsLibrary:
 
 
 # Simulated cases, where formulas do not apply: enough to tell designs apart that see the same arrivals and durations.
-CASES = 2_000
+# More designs are worth more than longer simulations: those that are shown are simulated again.
+CASES = 500
 
 
 def score_design(prepared: PreparedRequirements, design: Design, seed: int = 0) -> DesignScore:

@@ -19,20 +19,26 @@ from groupwise.errors import ConfigError
 from groupwise.readers import load_yaml
 from groupwise.training.events import plain
 from groupwise.worker_process import Operation, by_operation
-from groupwise.workflows.blocks import DesignError
+from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.performance import unknown_performance
+from groupwise.workflows.evaluation.simulation import simulate as simulate_events
 from groupwise.workflows.feasibility import insist_feasible
 from groupwise.workflows.files import read_workflow, write_workflow
 from groupwise.workflows.files.formats import find_format, formats
 from groupwise.workflows.inspection import Opened, inspect_workflow, open_workflow
-from groupwise.workflows.pictures.svg import svg
+from groupwise.workflows.pictures.animation import animation_svg
+from groupwise.workflows.pictures.figures import queues
+from groupwise.workflows.pictures.summary import is_large
+from groupwise.workflows.pictures.svg import svg, svg_of
 from groupwise.workflows.requirements import Requirements, parse_requirements
 from groupwise.workflows.rules import broken_rules
 from groupwise.workflows.soundness.check import check_document
 
 REQUIREMENTS = "requirements.json"
+MOST_SHOWN = 300  # tries in the pictures of a simulation
 Asked = Mapping[str, Any]
 
 
@@ -60,7 +66,21 @@ def simulate(asked: Asked) -> dict[str, Any]:
         return {**unknown_performance(), "broken": broken, "ok": False}
     found = evaluate(blocks, wanted, tier=asked["tier"], seed=asked["seed"], cases=asked["cases"])
     broken = [asdict(violation) for violation in broken_rules(blocks, wanted, found.cycle_time)]
-    return {**asdict(found), "broken": broken, "ok": not broken}
+    shown = _pictures(opened.document, blocks, wanted, asked["seed"]) if asked.get("pictures") else {}
+    return {**asdict(found), "broken": broken, "ok": not broken, "pictures": shown}
+
+
+def _pictures(document: Document, design: Design, wanted: Requirements, seed: int) -> dict[str, str]:
+    """The first cases as moving tokens, unless the workflow is too large to be drawn, and the queues of the pools."""
+    encoded = encode(design, wanted)
+    cases = max(20, min(MOST_SHOWN, 20 * MOST_SHOWN // encoded.size))
+    tries = simulate_events(encoded, cases, seed, trace=MOST_SHOWN).trace
+    found = {}
+    if not is_large(document):
+        found["tokens"] = animation_svg(replace(document, requirements=wanted), tries, most=MOST_SHOWN)
+    if any(one.pool is not None for one in tries):
+        found["queues"] = svg_of(queues(tries))
+    return found
 
 
 def convert(asked: Asked) -> dict[str, Any]:

@@ -8,8 +8,10 @@ In the order data flows:
     adapters       LoRA through PEFT
     loading        a name → model and tokenizer, ready to use (open this first)
     engine/        prompts → sampled tokens with their log-probabilities
+    samplers/      the same on vLLM servers
     chat_templates messages → text in the model's chat format
     thought_formats which thoughts the model writes before its answers
+    capacity/      how much memory and time a run will take
     batch_layout   padded rows → rows without padding, shared prompts once
     cpu_layers     a faster pass through the layers when training on a CPU
     logprobs       hidden states → log-probabilities and entropies, chunk by chunk

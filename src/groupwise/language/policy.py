@@ -89,6 +89,21 @@ class LanguagePolicy:
             twin = copy.deepcopy(model).requires_grad_(False)
             self.reference = LanguagePolicy(twin, temperature=temperature, chunk_bytes=chunk_bytes)
 
+    @property
+    def networks(self) -> list[nn.Module]:
+        """The modules that hold its weights."""
+        return [self.model, *([] if self.value_head is None else [self.value_head])]
+
+    def twin(self, known: dict[int, Any]) -> LanguagePolicy:
+        """A copy that reads all rows through the model's own modules, each called once: for weights in shards.
+
+        Ranks collect weights module by module, in step, whatever rows they have. `known` says what takes the place of
+        each weight, by its id, as `copy.deepcopy` wants it. The reference stays behind.
+        """
+        twin = copy.copy(self)
+        twin.reference, twin._cpu_layers, twin._shares_prompts = None, None, False
+        return copy.deepcopy(twin, known)
+
     def evaluate(self, inputs: Tensors) -> Evaluation:
         """Log-probability, entropy and value of the tokens of `action_mask`, all [B, T].
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from groupwise.config import Finding, Section, TrainingConfig, setting
 from groupwise.config.fields import quoted, raise_findings
 from groupwise.config.nameable import Known, OwnRun, Row, plain
-from groupwise.config.sections import LanguageSettings, SamplingSettings
+from groupwise.config.sections import LanguageSettings, SamplingSettings, VllmSettings
 from groupwise.products import Metric, Product
 from groupwise.programs.problems import FAMILIES, OFFLINE
 
@@ -57,7 +57,8 @@ CODE = Product(
     name="code",
     summary="a language model learns to write programs by search, imitation and GRPO",
     implementation="groupwise.programs.learning.product",
-    sections=(SamplingSettings, LanguageSettings),
+    grouped=False,
+    sections=(SamplingSettings, LanguageSettings, VllmSettings),
     defaults={
         "environment": "programs",
         "estimator": "outcome",

@@ -7,6 +7,7 @@ summary             the numbers that matter, how the run ended, and terminal tab
 verdict             the same in words: what was trained, what came of it, what to try next
 console             a run on the terminal while it runs
 live_run            starts a run, shows it and writes its report
+live_ranks          the same for a run on many ranks, of which the first shows it
 trackers            TensorBoard and Weights & Biases
 charts              which metrics are charted together, and how to read them
 figures             its figures

@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from groupwise.errors import GroupwiseError, RunNotFound
-from groupwise.products import Metric, find
+from groupwise.errors import RunNotFound
+from groupwise.metrics import registry, true_metrics
+from groupwise.products import Metric
 from groupwise.training.events import read_events
 from groupwise.training.formatting import finite
 from groupwise.types import Event, Sample
@@ -53,7 +54,7 @@ class History:
         if event.type == "start":
             self._start(event.data)
         elif event.type == "step":
-            self.steps[event.step] = event.data
+            self.steps[event.step] = {**event.data, "metrics": true_metrics(_mapping(event.data.get("metrics")))}
         elif event.type == "eval":
             self.evals[event.step] = event.data
         elif event.type == "hint":
@@ -79,11 +80,8 @@ class History:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What the run's product says about its metrics; nothing where that product is not installed."""
-        try:
-            return find(str(self.setting("task.product"))).metrics
-        except GroupwiseError:
-            return ()
+        """The registry of metrics as the run's product has it."""
+        return registry(str(self.setting("task.product") or ""))
 
     @property
     def supervised(self) -> bool:

@@ -21,7 +21,7 @@ from groupwise.reporting.history import History
 from groupwise.reporting.page import details, facts_list, figure, whole_page
 from groupwise.reporting.summary import ending
 from groupwise.reporting.text import capital, duration, traceback_lines
-from groupwise.reporting.verdict import advice, method, subject, verdict
+from groupwise.reporting.verdict import advice, headline_metric, in_unit, method, subject, verdict
 from groupwise.training.formatting import finite, number
 from groupwise.training.hints import WARMUP
 from groupwise.types import Sample
@@ -67,8 +67,10 @@ def _headline(history: History) -> str:
 
 def _facts(history: History) -> str:
     end = history.end or {}
-    steps, tests = history.series("eval/reward_mean")
-    best = max(zip(tests, steps, strict=True), default=None)
+    metric = headline_metric(history)
+    steps, tests = history.series(metric.name)
+    sign = -1 if metric.better == "lower" else 1
+    best = max(zip(tests, steps, strict=True), key=lambda pair: (sign * pair[0], pair[1]), default=None)
     samples, attempts = history.last("totals/samples"), history.last("totals/attempts")
     facts = {
         "Ended": capital(ending(str(end.get("reason")))) if end else "Not ended: running or interrupted",
@@ -76,7 +78,7 @@ def _facts(history: History) -> str:
         "Time": duration(history.seconds),
         "Samples": "" if samples is None else f"{samples:,.0f}",
         "Attempts": "" if attempts is None else f"{attempts:,.0f}",
-        "Best evaluation": f"{number(best[0])} at step {best[1]}" if best else "",
+        "Best evaluation": f"{in_unit(metric, best[0])} at step {best[1]}" if best else "",
     }
     return facts_list(facts)
 

@@ -35,7 +35,7 @@ def verdict(history: History) -> str:
             said += f" {_before_and_after(history, declared)}."
         return said
     if tests:
-        return f"{capital(metric.meaning)} {_shown(metric, tests[0])} at step {steps[0]}, the only evaluation."
+        return f"{capital(metric.meaning)} {in_unit(metric, tests[0])} at step {steps[0]}, the only evaluation."
     what, name = ("loss", "loss/supervised") if history.supervised else ("reward", "reward/mean")
     values = history.series(name)[1]
     if not values:
@@ -50,11 +50,11 @@ def _before_and_after(history: History, metric: Metric) -> str:
     steps, tests = history.series(metric.name)
     how = _compared(history, metric, steps[0], steps[-1])
     before = "before training" if steps[0] == 0 else f"at step {steps[0]}"
-    ends = f"from {_shown(metric, tests[0])} {before} to {_shown(metric, tests[-1])} after step {steps[-1]}"
+    ends = f"from {in_unit(metric, tests[0])} {before} to {in_unit(metric, tests[-1])} after step {steps[-1]}"
     return f"{capital(metric.meaning)} {how} {ends}"
 
 
-def _shown(metric: Metric, value: float) -> str:
+def in_unit(metric: Metric, value: float) -> str:
     return f"{value:.1%}" if metric.unit == "share" else number(value)
 
 
@@ -65,7 +65,8 @@ def _compared(history: History, metric: Metric, first: int, last: int) -> str:
         metrics = history.evals[step]["metrics"]
         mean = finite(metrics.get(metric.name)) or 0.0
         means.append(mean)
-        std, attempts = finite(metrics.get("eval/reward_std")), finite(metrics.get("eval/attempts"))
+        spread = "eval/check_std" if metric.name == "eval/check_mean" else "eval/reward_std"
+        std, attempts = finite(metrics.get(spread)), finite(metrics.get("eval/attempts"))
         # A share of right answers is binomial; only rewards come with a standard deviation.
         std = math.sqrt(max(mean * (1 - mean), 0.0)) if metric.unit == "share" else std
         variances += (std or 0.0) ** 2 / max(attempts or 1.0, 1.0)
@@ -121,7 +122,7 @@ def _from_evaluations(history: History) -> list[str]:
     worse, improved = ("rose", "fell") if sign < 0 else ("fell", "rose")
     best = max(range(len(tests)), key=lambda place: sign * tests[place])
     if _compared(history, metric, steps[best], steps[-1]) == worse:
-        top, end = _shown(metric, tests[best]), _shown(metric, tests[-1])
+        top, end = in_unit(metric, tests[best]), in_unit(metric, tests[-1])
         change = f"{capital(metric.meaning)} reached {top} at step {steps[best]} and {worse} to {end} by the end"
         return [f"{change}: use an earlier checkpoint, or set training.early_stopping."]
     # The last quarter of the evaluations, or the last two.

@@ -117,26 +117,36 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 LONGEST_WORD, MOST_WORDS, MOST_PHRASES = 24, 1500, 90
+BATCH = 20  # replies that are tried at once
 DEEPEST = 6  # levels of a reward's values that are looked through for its words
 Mean = Callable[[Sequence[str]], Sequence[float]]
 
 
 def constant_search(
-    words: Sequence[str], mean: Mean, tries: int, rng: random.Random, batch: int = 20
-) -> tuple[str, float]:
-    """The best reply found for all questions, and its mean score; a hill climb over phrases.
+    words: Sequence[str],
+    mean: Mean,
+    tries: int,
+    rng: random.Random,
+    batch: int = BATCH,
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[str, float, int]:
+    """The best reply found for all questions, its mean score, and how many were tried; a hill climb over phrases.
 
-    `mean` scores several replies at once, each over all questions.
+    `mean` scores several replies at once, each over all questions. Before every batch, `stopped` may end the search.
     """
     best = [rng.choice(words)] if words else [POLITE]
     level = mean([" ".join(best)])[0]
+    made = 1
     for _ in range(max(0, tries // batch)):
+        if stopped():
+            break
         tried = [_changed(best, words, rng) for _ in range(batch)]
         scores = mean([" ".join(phrases) for phrases in tried])
+        made += batch
         top = max(range(batch), key=lambda n: scores[n])
         if scores[top] > level:
             best, level = tried[top], scores[top]
-    return " ".join(best), level
+    return " ".join(best), level, made
 
 
 def _changed(phrases: Sequence[str], words: Sequence[str], rng: random.Random) -> list[str]:

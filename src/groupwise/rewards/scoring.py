@@ -91,10 +91,14 @@ class RewardScorer:
         """Score every group; interrupting the waiting thread cancels what is under way."""
         self._loop = self._loop or EventLoop("scorer")
         scored = self._loop.run(self._score_all(reward, groups))
+        self.note(scored)
+        return scored
+
+    def note(self, scored: Sequence[ScoredGroup]) -> None:
+        """Keep the failures of user code in groups that were scored here or elsewhere, for `take_hints`."""
         for failure in (s.failure for group in scored for s in group.scores if isinstance(s, Failed)):
             if failure.traceback:
                 self._raised.setdefault(_place(failure), failure)
-        return scored
 
     def take_hints(self) -> list[Hint]:
         """The failures of user code since the last call, as hints; the same place is shown only once."""

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
+from time import monotonic
 from typing import Any
 
 from groupwise.errors import ConfigError
@@ -21,6 +22,7 @@ from groupwise.types import Failed, Group, Reward, Score, Task
 
 BETTER = 1e-6  # more than a rounding error
 MOST_EXAMPLES = 60  # questions that are tried, of a longer file
+SECONDS = 600.0  # that the search for a constant may take
 SEARCHED = 12  # questions that the search for a constant is scored on
 HELD_AGAINST = 0.1  # share of the questions on which a trick may win before the reward counts as fooled by it
 GOOD, BAD, PROMPT = ("good", "chosen", "answer", "reference"), ("bad", "rejected"), ("prompt", "question")
@@ -44,10 +46,17 @@ class TrickResult:
 
 @dataclass(frozen=True)
 class Trial:
-    """What was found about a reward. `gain` is how much a policy would win over good answers by the best trick."""
+    """What was found about a reward. `gain` is how much a policy would win over good answers by the best trick.
+
+    `failed` good answers could not be scored, the first of them for the `reason`. The search for a constant made
+    `tries`.
+    """
 
     questions: int
     failed: int
+    reason: str
+    tries: int
+    alike: bool
     good_mean: float
     constant_reply: str
     constant_mean: float
@@ -59,6 +68,7 @@ class Trial:
     @property
     def fooled(self) -> list[str]:
         found = [finding.trick for finding in self.findings if finding.fooled]
+        found += ["any reply"] if self.alike else []
         return [*found, *(["constant"] if self.constant_mean > self.good_mean + BETTER else [])]
 
     @property
@@ -70,29 +80,44 @@ class Trial:
         return {**asdict(self), "findings": findings, "fooled": self.fooled, "gain": self.gain}
 
 
-def on_trial(reward: Reward, examples: Sequence[Example], tries: int = 2000, seed: int = 0) -> Trial:
-    """Try a reward on examples, on attacks made from them, and on the best constant reply that `tries` find."""
+def on_trial(
+    reward: Reward, examples: Sequence[Example], tries: int = 2000, seed: int = 0, seconds: float = SECONDS
+) -> Trial:
+    """Try a reward on examples, on attacks made from them, and on the best constant reply that `tries` find.
+
+    The search for a constant ends early after so many seconds.
+    """
     rng, chosen = random.Random(seed), list(examples)
     if len(chosen) > MOST_EXAMPLES:
         chosen = rng.sample(chosen, MOST_EXAMPLES)
     with RewardScorer() as scorer:
-        rows = [_tried(scorer, reward, example, chosen, rng) for example in chosen]
-        scored = [row for row in rows if row]
+        tried = [_tried(scorer, reward, example, chosen, rng) for example in chosen]
+        scored = [row for row in tried if not isinstance(row, Failed)]
+        reason = next((row.failure.message for row in tried if isinstance(row, Failed)), "")
         if not scored:
-            message = "the reward scored none of the good answers"
-            raise ConfigError(message, hint="Does it need a column that the examples do not have? Use --pairs.")
+            hint = "If it needs a column that the examples do not have, use --pairs."
+            raise ConfigError(f"the reward scored none of the good answers: {reason}", hint=hint)
         searched = chosen if len(chosen) <= SEARCHED else rng.sample(chosen, SEARCHED)
 
         def mean(replies: Sequence[str]) -> list[float]:
             return _means(scorer, reward, searched, replies)
 
-        constant, _ = constant_search(own_words(reward, chosen), mean, tries, rng) if tries else ("", 0.0)
+        end = monotonic() + seconds
+        constant, _, made = (
+            constant_search(own_words(reward, chosen), mean, tries, rng, stopped=lambda: monotonic() > end)
+            if tries
+            else ("", 0.0, 0)
+        )
         # What the search found is judged on all questions, not on those it was found with.
         (level,) = _means(scorer, reward, chosen, [constant])
+    totals = [total for row in scored for total, _ in row.values()]
     with_bad = [row for row in scored if "bad" in row]
     return Trial(
         len(chosen),
         len(chosen) - len(scored),
+        reason,
+        made,
+        max(totals) - min(totals) <= BETTER,
         fmean(row["good"][0] for row in scored),
         constant,
         level,
@@ -105,13 +130,13 @@ def on_trial(reward: Reward, examples: Sequence[Example], tries: int = 2000, see
 
 def _tried(
     scorer: RewardScorer, reward: Reward, example: Example, others: Sequence[Example], rng: random.Random
-) -> dict[str, tuple[float, str]]:
-    """Scores and texts by trick, with `good` and perhaps `bad`; empty if the good answer could not be scored."""
+) -> dict[str, tuple[float, str]] | Failed:
+    """Scores and texts by trick, with `good` and perhaps `bad`; the failure if the good answer could not be scored."""
     replies = {"good": example.good} | ({} if example.bad is None else {"bad": example.bad})
     replies |= {trick: attack(example, rng, others) for trick, attack in ATTACKS.items()}
     scores = dict(zip(replies, _scored(scorer, reward, example, list(replies.values())), strict=True))
     if isinstance(scores["good"], Failed):
-        return {}
+        return scores["good"]
     return {name: (score.total, replies[name]) for name, score in scores.items() if isinstance(score, Score)}
 
 
@@ -150,7 +175,11 @@ def read_examples(path: Path) -> list[Example]:
 
     The good answer is the column good, chosen, answer or reference, the bad one bad or rejected.
     """
-    return [_example(path, number, row) for number, row in json_lines(path, data_limits())]
+    try:
+        return [_example(path, number, row) for number, row in json_lines(path, data_limits())]
+    except ConfigError as error:
+        told = error.message if str(path) in error.message else f"{path}: {error.message}"
+        raise ConfigError(told, hint=error.hint, field=error.field) from None
 
 
 def _example(path: Path, number: int, row: Any) -> Example:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from groupwise.errors import ContractError
 from groupwise.rollout.contract import action_mask_of, action_space_of, check_choice, check_sizes, name_of
 from groupwise.rollout.recording import Tape
-from groupwise.types import Array, Failure, Group, Task, VectorEnvironment
+from groupwise.types import Array, Failure, Group, Task, Trajectory, VectorEnvironment
 from groupwise.user_code import traceback_of
 
 
@@ -49,27 +49,67 @@ def collect_groups(
     If the environment raises, every copy that is still running ends as `End.ENV_ERROR`; if one copy's observation or
     reward is not finite, only that copy does. Both keep the steps before. A broken contract raises `ContractError`.
     """
+    copies = slice(0, len(tasks) * group_size)
+    episodes, _ = collect_episodes(env, actor, tasks, group_size, rng, version=version, prefix=prefix, copies=copies)
+    return as_groups(episodes, tasks, group_size, prefix)
+
+
+def collect_episodes(
+    env: VectorEnvironment,
+    actor: Actor,
+    tasks: Sequence[Task],
+    group_size: int,
+    rng: np.random.Generator,
+    *,
+    version: int,
+    prefix: str,
+    copies: slice,
+) -> tuple[list[Trajectory], int]:
+    """The episodes of some of the copies that `collect_groups` plays, bit for bit as they are among all of them.
+
+    Also returns how often `rng` drew numbers for all copies.
+    """
     check_sizes(env)
     if group_size < 1:
         raise ContractError(f"group_size is {group_size}, but must be at least 1", hint="Start with 8.")
-    groups = [f"{prefix}/g{number}" for number in range(len(tasks))]
+    # Members of a group are neighbours and share the seed: copy = task · group_size + member.
     names = [
-        (f"{group}/m{member}", task.id, group)
-        for group, task in zip(groups, tasks, strict=True)
+        (f"{prefix}/g{number}/m{member}", task.id, f"{prefix}/g{number}")
+        for number, task in enumerate(tasks)
         for member in range(group_size)
     ]
-    space = action_space_of(env)
+    seeds = [task.seed for task in tasks for _ in range(group_size)]
+    space, total, drawn = action_space_of(env), len(seeds), 0
+    whole = len(seeds[copies]) == total
+    # The last bits of a matrix product depend on its shape and on a row's place in it. So the actor always sees as many
+    # rows as there are copies, with those that are played elsewhere left empty.
+    seen = np.zeros((0 if whole else total, env.observation_size), np.float32)
+    allowed = np.ones((len(seen), env.action_count), np.bool_)
 
     def sample(obs: Array, *mask: Array) -> tuple[Array, Array]:
-        return check_choice(actor, actor.act(obs, rng.random((len(obs), *space.shape)), *mask), len(obs), space)
+        nonlocal drawn
+        drawn += 1
+        uniforms = rng.random((total, *space.shape))
+        if whole:
+            return check_choice(actor, actor.act(obs, uniforms, *mask), total, space)
+        seen[copies] = obs
+        for given in mask:
+            allowed[copies] = given
+        choice = actor.act(seen, uniforms, *(allowed for _ in mask))
+        actions, logp = check_choice(actor, choice, total, space)
+        return actions[copies], logp[copies]
 
-    # Members of a group are neighbours and share the seed: copy = task · group_size + member.
-    tape = _play(env, sample, [task.seed for task in tasks for _ in range(group_size)])
+    tape = _play(env, sample, seeds[copies])
     tape.check_logp(actor)
-    members = iter(tape.cut(names, version))
+    return tape.cut(names[copies], version), drawn
+
+
+def as_groups(episodes: Sequence[Trajectory], tasks: Sequence[Task], group_size: int, prefix: str) -> list[Group]:
+    """The groups of the episodes of all copies, in their order."""
+    members = iter(episodes)
     return [
-        Group(group, task, tuple(next(members) for _ in range(group_size)))
-        for group, task in zip(groups, tasks, strict=True)
+        Group(f"{prefix}/g{number}", task, tuple(next(members) for _ in range(group_size)))
+        for number, task in enumerate(tasks)
     ]
 
 

@@ -17,8 +17,11 @@ and behind the routes:
     ownership.py     whose jobs and runs are whose, and what a key may name, store and delete
     supervisor.py    the thread that starts each job's process (job_slots.py) and records how it ends
     runs.py          run folders as the API shows them; event_stream.py reads and streams their logs
+    run_list.py      the list of runs and jobs: searched, sorted, in pages; run_index.py keeps it current
+    run_comparison.py  runs side by side, with a verdict
     websocket_connection.py  one client of the live page: what it may say, and what it is sent
     chat_models.py, designs.py   chat and workflows, in worker processes behind sidecar.py
+    openapi.py       the API's own description
     metrics.py       what the service counts about itself
 """
 

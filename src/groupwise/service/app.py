@@ -13,9 +13,11 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 
 from groupwise import __version__
 from groupwise.errors import ConfigError
+from groupwise.service import openapi
 from groupwise.service.guard import Guard, HeaderLimits
 from groupwise.service.keys import Keys
 from groupwise.service.metrics import ServiceMetrics
@@ -49,11 +51,14 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         redoc_url=None,
     )  # fmt: skip
     install(app)
+    openapi.install(app)
     app.add_middleware(Guard, settings=settings, counting=counting)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"]
         )
+    # Curves and the page's scripts shrink to a third. Small answers, which are many, are sent as they are.
+    app.add_middleware(GZipMiddleware, minimum_size=4000, compresslevel=6)
     # The page answers every other address, so it comes last.
     for router in (
         jobs.router, runs.router, chat.router, chat.openai_router, workflows.router, live.router, system.router,

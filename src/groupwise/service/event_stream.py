@@ -8,7 +8,7 @@ import threading
 import zlib
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,14 @@ import numpy.typing as npt
 
 from groupwise.errors import RunError
 from groupwise.files import open_regular
+from groupwise.metrics import true_metrics
 from groupwise.training.events import decode, lines_of
 from groupwise.types import Event
 
 NAN = float("nan")
+AXES = ("samples", "time", "processor")
+"""What a curve can be drawn against beside steps: samples, seconds of training, seconds of processor time."""
+MOST_NAMES = 2000  # metrics of a run; later ones are not drawn
 Floats = npt.NDArray[np.float64]
 
 
@@ -32,28 +36,42 @@ class Series:
     def __init__(self) -> None:
         self.seqs = array("q")
         self.steps = array("q")
+        self.axes = {axis: array("d") for axis in AXES}
         self.columns: dict[str, array[float]] = {}
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event, stands: Mapping[str, float]) -> None:
         before = len(self.seqs)
         self.seqs.append(event.seq)
         self.steps.append(event.step)
-        metrics = event.data.get("metrics", {})
+        for axis, place in stands.items():
+            self.axes[axis].append(place)
+        metrics = numbers_of(event)
         for name, value in metrics.items():
             column = self.columns.get(name)
             if column is None:
+                if len(self.columns) >= MOST_NAMES:
+                    continue
                 column = self.columns[name] = array("d", [NAN]) * before
             column.append(NAN if value is None else value)
         if len(metrics) < len(self.columns):
             for name in self.columns.keys() - metrics.keys():
                 self.columns[name].append(NAN)
 
-    def column(self, name: str) -> tuple[Floats, Floats]:
-        """Steps and values of a column, leaving out missing values."""
+    def column(self, name: str, axis: str = "step") -> tuple[Floats, Floats, Floats]:
+        """Steps and values of a column, and their places on an axis, leaving out missing values."""
         values = np.array(self.columns.get(name, ()), dtype=np.float64)
         steps = np.array(self.steps, dtype=np.float64)[: len(values)]
+        places = steps if axis == "step" else np.array(self.axes[axis], dtype=np.float64)[: len(values)]
         there = ~np.isnan(values)
-        return steps[there], values[there]
+        return steps[there], values[there], places[there]
+
+
+def numbers_of(event: Event) -> dict[str, float | None]:
+    """Every number of a step or an evaluation, by the name that the registry of metrics has for it."""
+    found = dict(true_metrics(event.data.get("metrics", {})))
+    for table in ("timing", "totals"):
+        found |= {f"{table}/{name}": value for name, value in event.data.get(table, {}).items()}
+    return found
 
 
 class RunLog:
@@ -78,6 +96,7 @@ class RunLog:
         self.step = self.total = 0  # the latest step, and the planned total
         self.metrics: dict[str, float | None] = {}  # newest value of each metric
         self.numbers = {"step": Series(), "eval": Series()}
+        self._stands = dict.fromkeys(AXES, 0.0)  # of the latest event on each axis
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -160,13 +179,26 @@ class RunLog:
             self.ends.append(size)
             self.marks.append(zlib.crc32(line))
             self.attempts.append(event.attempt)
+            self._advance(event)
             self.last, self.step = event, max(self.step, event.step)
             if event.type in self.numbers:
-                self.numbers[event.type].add(event)
-                self.metrics.update(event.data.get("metrics", {}))
+                self.numbers[event.type].add(event, self._stands)
+                self.metrics.update(true_metrics(event.data.get("metrics", {})))
             elif event.type != "checkpoint":
                 self.rare.append(event.seq)
                 self.total = event.data.get("total_steps", 0) if event.type == "start" else self.total
+
+    def _advance(self, event: Event) -> None:
+        """Where the event stands on each axis. Pauses between attempts are no training time."""
+        stands, last = self._stands, self.last
+        if last is not None and last.attempt == event.attempt:
+            stands["time"] += max(0.0, event.time - last.time)
+        stands["processor"] += event.data.get("timing", {}).get("processor") or 0.0
+        stands["samples"] = max(stands["samples"], event.data.get("totals", {}).get("samples") or 0.0)
+
+    def names(self) -> list[str]:
+        """Every number there is, sorted."""
+        return sorted({name for series in self.numbers.values() for name in series.columns})
 
     def lines(self, begin: int, end: int) -> list[bytes]:
         """Events `begin` to `end` (exclusive) as JSON lines."""

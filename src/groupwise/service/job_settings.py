@@ -32,7 +32,8 @@ RATES, USUAL_RATE = {"tiny": 3e-3}, 1e-5
 OURS = ("task.environment",)  # of a request with prompts: the service writes them to a file
 LANGUAGE: dict[str, dict[str, Any]] = {
     "task": {"product": "language"},
-    "rollout": {"num_generations": 16, "tasks_per_step": 2},
+    # As many workers as groups; `/api/scale` changes their number.
+    "rollout": {"num_generations": 16, "tasks_per_step": 2, "backend": "processes", "num_workers": 2},
     "sampling": {"max_new_tokens": 48},
     "optim": {"warmup_ratio": 0.0, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "num_epochs": 2},
     "run": {

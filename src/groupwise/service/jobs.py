@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, func, or_, select, update
+from sqlalchemy import Row, Select, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from groupwise.errors import GroupwiseError
@@ -83,11 +83,26 @@ class Job:
         return self.state in OVER
 
 
+@dataclass(frozen=True)
+class JobBrief:
+    """What the list of runs says of a job."""
+
+    id: str
+    run: str
+    product: str
+    asked_by: str
+    state: str
+    wanted: str
+    updated: float
+    error: Mapping[str, str] | None
+
+
 class Jobs:
     """The jobs in one database whose runs are kept in `folder`."""
 
     def __init__(self, tables: Tables, folder: str, most: int = 1000, most_per_key: int = 100) -> None:
         self.tables, self.folder, self.most, self.most_per_key = tables, folder, most, most_per_key
+        self._briefs: tuple[object, Mapping[str, JobBrief]] = (None, {})
 
     def add(
         self, run: str, product: str, request: Mapping[str, Any], who: Who, key: str | None = None
@@ -146,15 +161,39 @@ class Jobs:
             row = link.execute(select(JOBS).where(JOBS.c.run == run, JOBS.c.folder == self.folder)).one_or_none()
         return None if row is None else _job(row)
 
-    def newest(self, state: str | None = None, limit: int = 100, who: Who | None = None) -> Sequence[Job]:
-        """Newest first; with `who`, only those that it may see."""
-        query = select(JOBS).where(JOBS.c.folder == self.folder).order_by(JOBS.c.created.desc()).limit(limit)
+    def newest(
+        self, state: str | None = None, limit: int = 100, who: Who | None = None, begin: int = 0
+    ) -> Sequence[Job]:
+        """Newest first, from number `begin` on; with `who`, only those that it may see."""
+        query = self._seen(select(JOBS), state, who).order_by(JOBS.c.created.desc(), JOBS.c.id)
+        with self.tables.reading() as link:
+            return [_job(row) for row in link.execute(query.offset(begin).limit(limit))]
+
+    def count(self, state: str | None = None, who: Who | None = None) -> int:
+        with self.tables.reading() as link:
+            return int(link.execute(self._seen(select(func.count()), state, who)).scalar_one())
+
+    def _seen(self, query: Select[Any], state: str | None, who: Who | None) -> Select[Any]:
+        query = query.where(JOBS.c.folder == self.folder)
         if state is not None:
             query = query.where(JOBS.c.state == state)
         if who is not None and not who.may("admin"):
             query = query.where(JOBS.c.asked_by == who.owner)
+        return query
+
+    def briefs(self) -> Mapping[str, JobBrief]:
+        """Every job in brief, by its run; read again only when one of them has changed."""
+        own = JOBS.c.folder == self.folder
+        columns = [getattr(JOBS.c, name) for name in JobBrief.__dataclass_fields__]
         with self.tables.reading() as link:
-            return [_job(row) for row in link.execute(query)]
+            counts = select(JOBS.c.state, JOBS.c.wanted, func.count(), func.max(JOBS.c.updated)).where(own)
+            mark = tuple(map(tuple, link.execute(counts.group_by(JOBS.c.state, JOBS.c.wanted))))
+            if mark != self._briefs[0]:
+                found = [dict(row._mapping) for row in link.execute(select(*columns).where(own))]
+                for row in found:
+                    row["error"] = json.loads(row["error"]) if row["error"] else None
+                self._briefs = (mark, {row["run"]: JobBrief(**row) for row in found})
+        return self._briefs[1]
 
     def owners(self) -> dict[str, str]:
         """The owner of every run that a job made."""

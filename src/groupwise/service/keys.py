@@ -126,6 +126,12 @@ class Keys:
             }
         self._read = time.monotonic()
 
+    def name_of(self, owner: str) -> str:
+        """What to call the owner of a job; empty for the operator."""
+        if owner in (LOCAL.owner, OPERATOR.owner):
+            return ""
+        return next((who.name for who in self._known.values() if who.id == owner), owner)
+
     @property
     def is_stale(self) -> bool:
         return time.monotonic() - self._read > FRESH

@@ -9,7 +9,6 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from groupwise.config.nameable import Reach
@@ -19,7 +18,6 @@ from groupwise.service.jobs import Job, JobNotFound, Jobs, JobState, OverQuota
 from groupwise.service.keys import Who
 from groupwise.service.schemas import RUN_NAME
 from groupwise.service.settings import GIB, ServiceSettings
-from groupwise.training.folder import RunInfo
 
 FRESH = 5.0  # seconds that a measured size stays valid: a key may have thousands of runs
 
@@ -45,13 +43,6 @@ class Ownership:
             if job is None or not who.owns(job.asked_by):
                 raise RunNotFound(f"there is no run {run!r:.100}", hint="GET /api/runs lists them.")
         return run
-
-    def visible(self, found: Iterable[RunInfo], who: Who, owners: Mapping[str, str] | None = None) -> list[RunInfo]:
-        """Those of the runs that `who` may see."""
-        if who.may("admin"):
-            return list(found)
-        owners = self.jobs.owners() if owners is None else owners
-        return [info for info in found if info.id in owners and who.owns(owners[info.id])]
 
     def reach(self, owner: str, scope: str) -> Reach | None:
         """What the settings of a job may name; None if anything."""

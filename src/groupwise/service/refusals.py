@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 STATUS = {
     "job_not_found": 404, "run_not_found": 404, "conversation_not_found": 404, "model_not_found": 404,
-    "design_not_found": 404, "group_not_found": 404, "trajectory_not_found": 404, "not_found": 404,
+    "design_not_found": 404, "group_not_found": 404, "trajectory_not_found": 404,
+    "metric_not_found": 404, "report_not_found": 404, "not_found": 404,
     "job_state": 409, "run_exists": 409, "idempotency_conflict": 409, "conversation_busy": 409,
     "conversation_over": 409, "conversation_exists": 409, "run_locked": 409,
     "invalid_request_error": 400, "unauthorised": 401,

@@ -41,7 +41,9 @@ class TrainRequest(RequestModel):
         description="Evaluation prompts. Default: a tenth of the prompts, or built-in ones if there are fewer than 20.",
     )
     config: dict[str, Any] | None = Field(None, description="Settings, nested or flat, as in a settings file.")
-    strategy: Literal["computational"] = Field("computational", description="Where to train: this machine.")
+    strategy: Literal["computational"] = Field(
+        "computational", description="How: the groups of a step are scored by worker processes, see POST /api/scale."
+    )
     num_iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     use_neural_rewards: StrictBool = False
     use_ruler_rewards: StrictBool = False
@@ -77,7 +79,14 @@ class JobView(BaseModel):
     request: dict[str, Any]
 
 
-class JobList(BaseModel):
+class Paged(BaseModel):
+    """A page of a list. Ask for the next one with `from` = `next`."""
+
+    total: int = Field(description="How many there are in all.")
+    next: int | None = Field(description="The place of the first one of the next page; null on the last page.")
+
+
+class JobList(Paged):
     jobs: list[JobView]
 
 
@@ -85,22 +94,86 @@ class RunView(BaseModel):
     """The current state of a run, whoever started it."""
 
     id: str
-    state: str = Field(description="created, running, interrupted, stopped, failed, finished or damaged.")
+    state: str = Field(
+        description="queued, created, running, stopping, interrupted, stopped, cancelled, failed, finished or damaged."
+    )
     step: int
     total: int
     attempt: int
     updated: float
     metrics: dict[str, float | None]
+    product: str = ""
+    environment: str = ""
+    title: str = Field("", description="A name for people; the run's own name never changes.")
+    tags: list[str] = []
+    notes: str = ""
+    archived: bool = False
+    owner: str = Field("", description="The name of the key that started it; empty for the operator's runs.")
+    job: str | None = Field(None, description="The job it belongs to, if any.")
+    job_state: str | None = None
+    error: ErrorDetail | None = Field(None, description="Why its job failed.")
 
 
-class RunList(BaseModel):
+class RunList(Paged):
     runs: list[RunView]
+    counts: dict[str, dict[str, int]] = Field(
+        description="How many runs there are for each state, product, environment, tag and owner."
+    )
+
+
+Tag = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[^,\n]+$")]
+
+
+class LabelChange(RequestModel):
+    """What to change of a run's labels; what is left out stays as it is."""
+
+    title: Annotated[str, Field(max_length=100)] | None = None
+    tags: Annotated[list[Tag], Field(max_length=20)] | None = None
+    notes: Annotated[str, Field(max_length=10_000)] | None = None
+    archived: StrictBool | None = None
+
+
+class RunOrder(RequestModel):
+    """One change to many runs at once."""
+
+    runs: Annotated[list[RunName], Field(min_length=1, max_length=1000)]
+    do: Literal["archive", "restore", "tag", "untag", "delete"]
+    tag: Tag | None = Field(None, description="The tag to add or remove.")
+
+    @model_validator(mode="after")
+    def _tag_is_given(self) -> RunOrder:
+        if (self.tag is not None) != (self.do in ("tag", "untag")):
+            raise ValueError("send tag with tag and untag, and with nothing else")
+        return self
+
+
+class RunRefusal(BaseModel):
+    run: str
+    error: ErrorDetail
+
+
+class RunOrderAnswer(BaseModel):
+    done: list[str]
+    refused: list[RunRefusal]
+
+
+class MetricView(BaseModel):
+    """What a metric means: a row of the registry that the page, reports and documents read."""
+
+    name: str
+    meaning: str
+    unit: str
+    better: Literal["higher", "lower", ""]
+    panel: str = Field(description="The chart it is drawn in; empty if it has none of its own.")
+    label: str
+    worry: str = Field(description="When to look closer.")
 
 
 class RunWhole(RunView):
-    job: str | None = Field(description="The job it belongs to, if any.")
     config: dict[str, dict[str, Any]]
     events: int = Field(description="Number of events so far, which is also the number of the next one.")
+    known: list[MetricView] = Field(description="The metrics it has logged so far, in the order to show them.")
+    report: bool = Field(description="Whether it has a report: GET /api/runs/{run}/report.")
 
 
 class EventView(BaseModel):
@@ -128,6 +201,7 @@ class EventPage(BaseModel):
 class Curve(BaseModel):
     steps: list[int]
     values: list[float]
+    at: list[float] | None = Field(None, description="Where each point stands on the axis, unless that is the step.")
 
 
 class SeriesPage(BaseModel):
@@ -137,6 +211,24 @@ class SeriesPage(BaseModel):
     next: int
     names: list[str]
     series: dict[str, Curve]
+
+
+class Arm(BaseModel):
+    """Runs that differ in nothing but their seed."""
+
+    name: str
+    runs: list[str]
+
+
+class CompareView(BaseModel):
+    """Runs side by side, with the verdict of `groupwise compare`."""
+
+    metric: str
+    arms: list[Arm]
+    settings: dict[str, dict[str, str]] = Field(description="The settings that differ, with each run's value.")
+    headline: str
+    verdicts: list[str]
+    cautions: list[str]
 
 
 class AttemptView(BaseModel):
@@ -167,6 +259,7 @@ class GroupView(BaseModel):
 class GroupPage(BaseModel):
     run: str
     step: int
+    scale: float = Field(description="The largest advantage of the step's attempts: what colours are measured by.")
     groups: list[GroupView]
 
 
@@ -186,11 +279,23 @@ class TurnView(BaseModel):
     tokens: list[TokenView]
 
 
+class ExhibitView(BaseModel):
+    """What else can be shown of an attempt: an episode's moments, a design as a drawing, or a program's cases."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["episode", "design", "program"]
+    svg: str = Field("", description="A design, drawn.")
+    changes: list[str] = Field([], description="What sets a design apart from the worst of its group.")
+
+
 class TrajectoryView(AttemptView):
     step: int
     group_id: str
     task_id: str
     prompt: str
+    scale: float = Field(description="The largest advantage of the step's attempts: what colours are measured by.")
+    exhibit: ExhibitView | None = None
     turns: list[TurnView] = Field(description="Empty if tokens were not recorded.")
 
 
@@ -298,6 +403,7 @@ class SimulateRequest(CheckRequest):
     cases: Annotated[int, Field(ge=20, le=1_000_000)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     tier: Literal["auto", "analytic", "simulation", "schedule"] = "simulation"
+    pictures: StrictBool = Field(False, description="Also draw the first cases as moving tokens, and the queues.")
 
 
 class ConvertRequest(CheckRequest):

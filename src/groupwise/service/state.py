@@ -18,6 +18,7 @@ from groupwise.service.jobs import Job, Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.ownership import Ownership
+from groupwise.service.run_list import RunListing
 from groupwise.service.runs import Runs
 from groupwise.service.schemas import ChatRequest
 from groupwise.service.settings import ServiceSettings
@@ -87,6 +88,7 @@ class ServiceState:
         self.jobs = Jobs(self.tables, str(settings.runs_dir.resolve()), most, most_per_key)
         self.ownership = Ownership(settings, self.jobs)
         self.runs = Runs(settings.runs_dir)
+        self.run_list = RunListing(self.runs.index, self.jobs, self.keys)
         self.followers = Followers(self.runs.log)
         self.topics = Topics()
         self.chat_models = ChatModels(settings, counting, self.ownership)

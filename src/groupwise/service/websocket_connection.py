@@ -21,6 +21,7 @@ from groupwise.errors import ContractError, GroupwiseError
 from groupwise.service.event_stream import StreamPosition
 from groupwise.service.guard import TooMany
 from groupwise.service.keys import Unauthorised, Who, insist
+from groupwise.service.run_list import ListChanges
 from groupwise.service.schemas import RUN_NAME
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ OUTBOX = 64  # answers queued for one client; while there are more, we stop read
 MOST_CHATS = 4
 UNAUTHORISED, TOO_MANY = 4401, 1013
 
+REREAD = '{"type":"runs","changed":[],"removed":[],"more":true}'
+
 ENDS = (WebSocketDisconnect, TimeoutError, OSError, GroupwiseError)
 """Ordinary ends of a connection: the client is gone or too slow, or a log cannot be read."""
 
@@ -44,6 +47,8 @@ class Topics:
     def __init__(self) -> None:
         self.newest: dict[tuple[str, str], str] = {}
         self.followers: dict[str, set[LiveClient]] = {"runs": set(), "metrics": set()}
+        self.changes: dict[str, ListChanges] = {}
+        """What of the list of runs each view has been told."""
 
     def views(self, topic: str) -> dict[str, Who]:
         """The views that the topic's followers have, each with one of those who have it."""
@@ -53,15 +58,19 @@ class Topics:
     def tell(self, topic: str, messages: Mapping[str, str]) -> None:
         """Send each follower the message for its view, unless nothing changed."""
         for view, message in messages.items():
-            if self.newest.get((topic, view)) == message:
-                continue
-            self.newest[topic, view] = message
+            # A change of the list of runs is told once; of anything else, only what is new.
+            if topic != "runs":
+                if self.newest.get((topic, view)) == message:
+                    continue
+                self.newest[topic, view] = message
             for client in self.followers[topic]:
                 if client.who is not None and client.who.view == view:
                     client.offer(topic, message)
 
     def forget(self, topic: str) -> None:
         self.newest = {place: message for place, message in self.newest.items() if place[0] != topic}
+        if topic == "runs":
+            self.changes.clear()
 
 
 class LiveClient:
@@ -102,7 +111,8 @@ class LiveClient:
 
     def offer(self, topic: str, message: str) -> None:
         """Queue the latest message of a topic; an older one that was not sent yet is replaced."""
-        self._latest[topic] = message
+        # A change of the list that nobody received is lost with its message: the client has to read the list again.
+        self._latest[topic] = REREAD if topic == "runs" and topic in self._latest else message
         self._wake.set()
 
     def look_at_key(self) -> None:
@@ -220,7 +230,9 @@ class LiveClient:
         if topic in ("runs", "metrics"):
             self.parts.topics.followers[topic].add(self)
             await self._reply({"type": "subscribed", "topic": topic})
-            if message := self.parts.topics.newest.get((topic, self._asker.view)):
+            # Changes say nothing to a client that does not know the list: it reads that over HTTP now.
+            message = REREAD if topic == "runs" else self.parts.topics.newest.get((topic, self._asker.view))
+            if message:
                 self.offer(topic, message)
             return
         if topic != "run":

@@ -8,9 +8,13 @@ batch_source       tasks → groups of attempts → scores → batch; in order o
   replay             past groups, learned from again
   group_assignment   whose mean is subtracted, whose scale divides, whose weight counts
   estimators         scores → advantages
+  exhibits           what else can be shown of an attempt: an episode, a design, a program
   token_attempts     what a language model wrote, as attempts and rows of tokens
+  worker_rewards     rewards that workers compute
 learner            batch → better policy
   micro_batches      what goes through the policy at once
+
+ranks/             the same run trained by several processes (see its own map)
 
 run                a run folder, opened by the one process that writes to it
   events, group_files, checkpoint, control_file    the files in it

@@ -1,4 +1,9 @@
-"""The usual source of batches: tasks → groups of attempts → scores → advantages → tensors, in one process."""
+"""The usual source of batches: tasks → groups of attempts → scores → advantages → tensors.
+
+On many ranks each makes and scores whole groups, its share of those a step draws. Then all have all of them, and go on
+as one process would.
+Attempts may be made by workers elsewhere (`groupwise.rollout.backends`); everything after them happens here.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,11 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rewards.answer_drift import answer_metrics
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.rewards.statistics import PartStatistics
+from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.estimators import (
     AdvantageEstimate,
     Attempts,
@@ -29,8 +36,10 @@ from groupwise.training.estimators import (
 )
 from groupwise.training.group_assignment import GroupAssignment
 from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least_single, autocast, row_ends
+from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.replay import ReplayBuffer, Replayed
 from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
+from groupwise.training.worker_rewards import RemoteReward
 from groupwise.types import Batch, Failed, Group, Hint, Policy, Reward, Score, ScoredGroup, Task, Tensors
 
 # Steps in a row in which every attempt may fail.
@@ -65,7 +74,12 @@ class NumberedTasks:
 
 
 class Rollout(Protocol):
-    """Makes a group of attempts at each task with the policy's current weights."""
+    """Makes a group of attempts at each task with the policy's current weights.
+
+    A rollout whose groups depend on nothing but weights, seed and task may say so with `independent = True`: ranks then
+    make them apart. One with an attribute `ranks` shares its work with the other ranks itself. Any other works on rank
+    0, for all.
+    """
 
     def collect(self, tasks: Sequence[Task]) -> Sequence[Group]: ...
     def state_dict(self) -> dict[str, Any]: ...
@@ -96,6 +110,9 @@ Collate = Callable[[Attempts], BatchRows]
 class GroupSource:
     """Collects attempts, scores them and compares them within their groups, in step with the learner."""
 
+    # Who generates, for a language model; one that drives servers has metrics and hints of its own.
+    engine: TokenEngine | None = None
+
     def __init__(
         self,
         cfg: TrainingConfig,
@@ -106,29 +123,49 @@ class GroupSource:
         collate: Collate,
         values: Values | None = None,
         reference: Callable[[Tensors], Tensor] | None = None,
+        workers: RolloutWorkers | None = None,
     ) -> None:
         self.cfg = cfg
+        self.workers = workers
         self.tasks = tasks
         self.rollout = rollout
         self.reward = reward
         self.collate = collate
         self.critic = None if values is None else ScaledCritic(values, ValueScales())
         self.reference = reference
-        self.scorer = RewardScorer(timeout=cfg.rollout.reward_timeout)
+        # A worker keeps the time itself: waiting for one does not count.
+        remote = isinstance(reward, RemoteReward)
+        self.scorer = RewardScorer(timeout=None if remote else cfg.rollout.reward_timeout)
         self.replay = ReplayBuffer(cfg.rollout, cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "asking the reference")
         self.groups = GroupAssignment(cfg)
         self.parts = PartStatistics()
         self.silent_steps = 0
+        self.ranks = ALONE
+
+    def join(self, ranks: Ranks) -> bool:
+        """Share the work with other ranks, if that is possible."""
+        apart = getattr(self.rollout, "independent", False)
+        if not (apart or hasattr(self.rollout, "ranks")):
+            return False
+        self.ranks = ranks
+        if not apart:
+            setattr(self.rollout, "ranks", ranks)  # noqa: B010
+        if self.critic is not None:
+            values = self.critic.values
+            self.critic = ScaledCritic(lambda members: ranks.dealt(members, values), self.critic.scales)
+        return True
 
     def next(self) -> Batch:
         clock = _Clock()
+        adjusted = "" if self.workers is None else self.workers.adjust()
         drawn = StepGroups()
         while count := drawn.missing(self.cfg.rollout):
             drawn = drawn.add(self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
         batch = self.compare(drawn)
         clock.lap("advantage")
-        return replace(batch, timing=clock.laps)
+        hints = (Hint("workers_scaled", adjusted, ""),) if adjusted else ()
+        return replace(batch, timing=clock.laps, hints=(*batch.hints, *hints))
 
     def compare(self, drawn: StepGroups) -> Batch:
         """The batch of groups that were drawn and scored."""
@@ -166,13 +203,25 @@ class GroupSource:
         return self._with_reference(self._batch(attempts, AdvantageEstimate(given), None))
 
     def take_hints(self) -> Sequence[Hint]:
-        """Where user code raised since the last call, in an evaluation too."""
-        return self.scorer.take_hints()
+        """Where user code raised since the last call, in an evaluation too, and servers that were lost."""
+        return (*self.scorer.take_hints(), *_offered(self.engine, "take_hints", ()))
 
     def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
-        groups = self.rollout.collect(self.tasks.take(count))
-        clock.lap("rollout")
-        scored = self.scorer.score(self.reward, groups)
+        tasks, ranks = self.tasks.take(count), self.ranks
+
+        def score(groups: Sequence[Group]) -> Sequence[ScoredGroup]:
+            clock.lap("rollout")
+            return self.scorer.score(self.reward, groups)
+
+        if ranks.alone or not getattr(self.rollout, "independent", False):
+            groups = self.rollout.collect(tasks)
+            scored = ranks.on_first(lambda: score(groups))
+        elif _keeps_state(self.reward):
+            groups = ranks.dealt(tasks, self.rollout.collect)
+            scored = ranks.on_first(lambda: score(groups))
+        else:
+            scored = ranks.dealt(tasks, lambda share: score(self.rollout.collect(share)))
+            self.scorer.note(scored)
         clock.lap("score")
         return scored
 
@@ -191,13 +240,17 @@ class GroupSource:
         resampling = drawn.metrics() if rollout.dynamic_sampling else {}
         replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
         answers = answer_metrics(drawn.all)
-        return {**resampling, **replay, **self.parts.metrics(), **answers, **_offered(self.reward, "metrics", {})}
+        workers = {} if self.workers is None else self.workers.metrics()
+        offered = {**_offered(self.reward, "metrics", {}), **_offered(self.engine, "metrics", {})}
+        return {**resampling, **replay, **self.parts.metrics(), **answers, **workers, **offered}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy, so there is nothing to send."""
 
     def close(self) -> None:
         self.scorer.close()
+        if self.workers is not None:
+            self.workers.close()
 
     def _insist_on_scores(self, scored: Sequence[ScoredGroup]) -> None:
         failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
@@ -261,8 +314,10 @@ class GroupSource:
             return batch
         # Sorted by length, so that micro-batches waste little on padding; then put back in order.
         order = row_ends(batch.mask).argsort(stable=True)
-        logp = torch.cat(self.micro_batches.over(batch.select(order), self._reference_logp))
-        return replace(batch, reference_logp=logp[order.argsort()])
+        own = self.ranks.rows(order)
+        parts = self.micro_batches.over(batch.select(own), self._reference_logp)
+        logp = torch.cat(parts or [self._reference_logp(batch.select(order[:1]))])
+        return replace(batch, reference_logp=self.ranks.fill(own, tuple(batch.mask.shape), logp))
 
     def _reference_logp(self, part: Batch) -> Tensor:
         assert self.reference is not None
@@ -281,6 +336,7 @@ class GroupSource:
             "value_scales": None if self.critic is None else self.critic.scales.state_dict(),
             "micro_batches": self.micro_batches.state_dict(),
             "silent_steps": self.silent_steps,
+            "workers": None if self.workers is None else self.workers.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -299,12 +355,19 @@ class GroupSource:
             self.critic.scales.load_state_dict(state["value_scales"])
         if "micro_batches" in state:
             self.micro_batches.load_state_dict(state["micro_batches"])
+        if self.workers is not None and state.get("workers") is not None:
+            self.workers.load_state_dict(state["workers"])
         self.silent_steps = state["silent_steps"]
 
 
-def _offered(reward: Reward, method: str, otherwise: Any) -> Any:
-    """The result of a method that a reward may have, or `otherwise`."""
-    offered = getattr(reward, method, None)
+def _keeps_state(reward: Reward) -> bool:
+    """Whether a reward remembers what it scored, or reports on it: then one rank scores everything."""
+    return any(hasattr(reward, name) for name in ("state_dict", "metrics", "hints"))
+
+
+def _offered(whose: Any, method: str, otherwise: Any) -> Any:
+    """The result of a method that a reward or an engine may have, or `otherwise`."""
+    offered = getattr(whose, method, None)
     return offered() if callable(offered) else otherwise
 
 

@@ -1,4 +1,7 @@
-"""Checkpoints: `checkpoints/<step>/{model.safetensors, state.pt, COMPLETE}`, and the random states they keep."""
+"""Checkpoints: `checkpoints/<step>/{model.safetensors, state.pt, COMPLETE}`, and the random states they keep.
+
+A run with a sharded optimiser adds a folder `shards`, which all ranks write (`ranks.optimizer_shards`).
+"""
 
 import hashlib
 import json
@@ -52,6 +55,7 @@ def seed_everything(seed: int) -> None:
 
 
 FILES = ("model.safetensors", "state.pt")
+SHARDS = "shards"
 BUFFER = 1 << 20  # bytes
 UNREADABLE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, EOFError, pickle.UnpicklingError,
@@ -61,7 +65,10 @@ UNREADABLE = (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint in memory: the policy's weights, and everything else as plain values and tensors."""
+    """A checkpoint in memory: the policy's weights, and everything else as plain values and tensors.
+
+    The state of a sharded optimiser stays in `path / SHARDS`, where each rank reads what it needs.
+    """
 
     step: int
     seq: int
@@ -70,8 +77,14 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-    """Write checkpoint `step` to `folder`; `seq` is the number of events before it."""
+def save_checkpoint(
+    folder: Path, step: int, seq: int, model: Mapping[str, Tensor], state: Mapping[str, Any],
+    shards: Path | None = None,
+) -> Path:  # fmt: skip
+    """Write checkpoint `step` to `folder`; `seq` is the number of events before it.
+
+    `shards` is a folder that was written already; it becomes part of the checkpoint.
+    """
     target, temporary = folder / f"{step:06d}", folder / f".{step:06d}.tmp"
     tensors, aliases = without_aliases(model)
     content = {"step": step, "seq": seq, "aliases": aliases, **plain_state(state)}
@@ -83,12 +96,17 @@ def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tenso
             # Through Python's own file: fewer and larger writes, and an error of the disk comes as what it is.
             with open(temporary / FILES[1], "wb", BUFFER) as file:
                 torch.save(content, file)
+            names = [*FILES]
+            if shards is not None:
+                shards.rename(temporary / SHARDS)
+                names += sorted(f"{SHARDS}/{path.name}" for path in (temporary / SHARDS).iterdir())
             # COMPLETE comes last and vouches for the others; the rename publishes all of them in one step.
-            marks = {name: _mark(temporary / name) for name in FILES}
+            marks = {name: _mark(temporary / name) for name in names}
             (temporary / "COMPLETE").write_text(json.dumps(marks) + "\n")
-            for name in (*FILES, "COMPLETE"):
+            for name in (*names, "COMPLETE"):
                 sync_file(temporary / name)
-            sync_folder(temporary)
+            for place in [temporary, *([temporary / SHARDS] if shards is not None else [])]:
+                sync_folder(place)
             if target.exists():
                 _discard(target)
             temporary.rename(target)
@@ -106,7 +124,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     try:
         marks = json.loads(read_small(path / "COMPLETE"))
-        for name in FILES:
+        for name in (*FILES, *(name for name in marks if name.startswith(f"{SHARDS}/"))):
             if marks[name] != _mark(path / name):
                 raise CheckpointError(f"checkpoint {path.name} is damaged: {name} has changed since it was written")
         state = torch.load(path / FILES[1], map_location="cpu", weights_only=True)

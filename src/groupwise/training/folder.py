@@ -17,6 +17,7 @@ from typing import Any
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunError, RunLocked, RunNotFound
 from groupwise.files import FileLock, disk, is_locked, lock_file, lock_note, read_small, sync_folder, write_atomic
+from groupwise.metrics import true_metrics
 from groupwise.training.events import is_numbers, read_events, sound_events
 from groupwise.types import Event
 
@@ -209,7 +210,7 @@ def latest_metrics(events: Iterable[Event]) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for event in events:
         if event.type in ("step", "eval"):
-            metrics.update(event.data.get("metrics", {}))
+            metrics.update(true_metrics(event.data.get("metrics", {})))
     return metrics
 
 

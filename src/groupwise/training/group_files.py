@@ -35,17 +35,19 @@ SCHEMA = pa.schema(
         ("token_advantages", pa.list_(pa.float32())),
         ("token_logps", pa.list_(pa.float32())),
         ("reasoning", pa.string()),
+        ("exhibit", pa.string()),
     ]
 )
 # Columns that files of older versions may lack, and their values then.
 LATER_COLUMNS: dict[str, Any] = {
     "text": "", "prompt": "", "tokens": [], "acted": [], "token_advantages": [], "token_logps": [],
-    "reasoning": "",
+    "reasoning": "", "exhibit": "",
 }  # fmt: skip
 
 
 def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
     columns = {name: [getattr(record, name) for record in records] for name in SCHEMA.names[1:]}
+    columns["exhibit"] = ["" if make is None else make() for make in columns["exhibit"]]
     columns["parts"] = [list(parts.items()) for parts in columns["parts"]]
     buffer = io.BytesIO()
     pq.write_table(pa.table({"step": [step] * len(records), **columns}, SCHEMA), buffer)
@@ -82,6 +84,15 @@ def rewards_of(path: Path) -> dict[str, float]:
         return {}
     summary = {"mean": totals.mean(), "std": totals.std(), "min": totals.min(), "max": totals.max()}
     return {f"reward/{name}": float(value) for name, value in summary.items()}
+
+
+def thin_groups(folder: Path) -> set[Path]:
+    """Delete every second file of the older half: a long run keeps its whole history, but ever more coarsely."""
+    paths = numbered(folder)
+    gone = set(paths[: len(paths) // 2][1::2])
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return gone
 
 
 def groups_after(folder: Path, step: int) -> list[Path]:

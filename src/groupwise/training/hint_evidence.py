@@ -7,6 +7,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from statistics import fmean
 from typing import Any, TypeAlias
 
@@ -40,6 +41,8 @@ class Evidence:
     first_answers: dict[str, list[float]] = field(default_factory=dict)
     evaluations: list[float] = field(default_factory=list)
     checks: list[float] = field(default_factory=list)
+    # Of every evaluation with a check: the check, its standard error, and the training reward then.
+    course: list[tuple[float, float, float | None]] = field(default_factory=list)
     lowest: float = math.inf
     highest: float = -math.inf
     best: float = -math.inf
@@ -89,6 +92,16 @@ class Evidence:
         checks = (finite(metrics.get(name)) for name in ("eval/check_mean", "eval/accuracy"))
         if (check := next((value for value in checks if value is not None), None)) is not None:
             self.checks.append(check)
+            self._add_to_course(check, metrics)
+
+    def _add_to_course(self, check: float, metrics: RawMetrics) -> None:
+        """Note where check and reward stand, if it is known how far chance moves the check."""
+        attempts, spread = finite(metrics.get("eval/attempts")), finite(metrics.get("eval/check_std"))
+        if finite(metrics.get("eval/check_mean")) is None and 0 <= check <= 1:
+            spread = math.sqrt(check * (1 - check))
+        if spread is not None and attempts:
+            checked = attempts * (1 - (finite(metrics.get("eval/check_failed_share")) or 0.0))
+            self.course.append((check, spread / math.sqrt(max(checked, 1.0)), finite(self.reward)))
 
     def last(self, name: str, count: int) -> list[float]:
         """The last `count` values of a metric, or none if any of them is missing."""
@@ -166,6 +179,25 @@ class Evidence:
             return None
         return max(held_out[-2:]) > held_out[0] + 0.02 * max(1.0, abs(held_out[0]))
 
+    @property
+    def check_fell(self) -> tuple[float, float, float] | None:
+        """The check before and now, and the reward before, if the check fell by more than chance since it was measured.
+
+        Now is the mean of the last two evaluations. Before is the first (2 standard errors of the difference), or the
+        best mean of two neighbours (3, because the best of several is high by chance).
+        """
+        if len(self.course) < 3 or self.checks == self.evaluations:  # a check that is the reward cannot be betrayed
+            return None
+        means = [
+            ((a + b) / 2, math.hypot(doubt, other) / 2, now) for (a, doubt, _), (b, other, now) in pairwise(self.course)
+        ]
+        *earlier, (now, error, _) = means
+        first, best = self.course[0], max(earlier[:-1], default=None)
+        for sure, before in ((2.0, first), (3.0, best)):
+            if before is not None and before[0] - now > sure * math.hypot(before[1], error):
+                return before[0], now, self.start if before[2] is None else before[2]
+        return None
+
     def rising(self, count: int) -> bool:
         # Two standard errors: about 2.5% false alarms on one side.
         slope, error = trend(self.rewards[-count:])
@@ -181,3 +213,4 @@ class Evidence:
         infinite = {"lowest": math.inf, "highest": -math.inf, "best": -math.inf}
         for name, value in state.items():
             setattr(self, name, infinite[name] if value is None else copy.deepcopy(value))
+        self.course = [(check, error, reward) for check, error, reward in self.course]

@@ -48,8 +48,13 @@ class HintEngine:
         found = [hint for rule in rules if (hint := rule(self._evidence)) is not None]
         # `_absent` counts, for every hint already given, the steps since its condition was last true.
         new = tuple(hint for hint in found if hint.code not in self._absent)
-        if rules is STEP_RULES:
-            self._absent = {code: count + 1 for code, count in self._absent.items() if count < COOLDOWN}
+        # What only evaluations can say is as true between them; two of them without it are enough to forget it.
+        evaluating = rules is EVALUATION_RULES
+        aged = {
+            code: count + (COOLDOWN // 2 + 1 if evaluating else 1) if (code in EVALUATED) == evaluating else count
+            for code, count in self._absent.items()
+        }
+        self._absent = {code: count for code, count in aged.items() if count <= COOLDOWN}
         self._absent |= {hint.code: 0 for hint in found}
         return new
 
@@ -214,6 +219,19 @@ def evaluation_fell(e: Evidence) -> Hint | None:
     )
 
 
+def reward_hacked(e: Evidence) -> Hint | None:
+    """What the policy is paid for rises, and what the task is about falls."""
+    fell = e.check_fell
+    if fell is None or not e.reward > fell[2]:
+        return None
+    before, now, reward = fell
+    return _hint(
+        "reward_hacked",
+        f"The task's own check on held-out tasks fell from {number(before)} to {number(now)} while the reward rose "
+        f"from {number(reward)} to {number(e.reward)}: the policy exploits the reward.",
+    )
+
+
 def not_finite(e: Evidence) -> Hint | None:
     """Under fp16 a gradient may overflow now and then, and the step is dropped; but not three times in a row."""
     broken = [name for name, count in e.broken.items() if count >= (3 if name in GRADIENTS else 1)]
@@ -254,7 +272,8 @@ DRIFTS: Mapping[str, tuple[str, float, str]] = {
 }
 
 Rule: TypeAlias = Callable[[Evidence], Hint | None]
-EVALUATION_RULES: tuple[Rule, ...] = (not_finite, evaluation_fell)
+EVALUATED = ("evaluation_fell", "reward_hacked")
+EVALUATION_RULES: tuple[Rule, ...] = (not_finite, evaluation_fell, reward_hacked)
 STEP_RULES: tuple[Rule, ...] = (
     not_finite, attempts_failing, no_spread, reward_fell, entropy_collapsed, stopped_by_kl, clipped_too_much,
     gradient_vanished, gradient_clipped, attempts_cut_off, reward_flat, answers_drift,
@@ -318,6 +337,10 @@ REMEDIES: Mapping[str, str] = {
     "evaluation_fell": (
         "Keep the best checkpoint. If the training reward did not fall too, the policy exploits the reward "
         "or its training tasks; otherwise lower optim.learning_rate."
+    ),
+    "reward_hacked": (
+        "Go back to the checkpoint where the check was best. Then try the reward with `groupwise reward check`, train "
+        "on the check itself or combine the reward with it, or keep the policy near its reference with loss.beta."
     ),
     **dict.fromkeys(
         ("answers_converge", "answers_repeat", "answers_parrot", "answers_grow"),

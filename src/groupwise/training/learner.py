@@ -12,11 +12,15 @@ Departures from the papers, all on purpose:
   change, so that it starts at exactly 1 in any precision; the sampler's are a weight on the loss. Where the two agree
   (float32), later optimiser steps use the sampler's, and nothing is computed twice;
 - actor and critic gradients are clipped separately, so that a large value error cannot starve the policy.
+
+On many ranks all have the complete batch and shuffle it alike. Each learns from its share of an optimiser step's rows;
+denominators are those of all rows, and gradients and metrics are added up over ranks before anything depends on them.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,6 +41,8 @@ from groupwise.training.micro_batches import (
     check_batch,
     row_ends,
 )
+from groupwise.training.ranks.communication import ALONE, Ranks, host_group
+from groupwise.training.ranks.weights import trained_on
 from groupwise.types import SHOWN, Batch, Evaluation, Hint, Policy
 
 # Ratios this near 1 are equal but for the rounding of float32: 1e-6 to 1e-5 over thousands of tokens.
@@ -82,13 +88,19 @@ class UpdateMetrics:
         """Whether the weights were changed at all."""
         return any(step["optim/skipped"] == 0 for step in self.steps)
 
-    def add(self, step: OptimiserStep, terms: list[dict[str, Tensor]], norms: dict[str, float]) -> None:
+    def add(self, step: OptimiserStep, terms: Mapping[str, float], norms: dict[str, float]) -> None:
         self.tokens += step.tokens
-        self.steps.append({**norms, **{name: self._over_parts(name, terms) for name in terms[0]}})
+        self.steps.append({**norms, **terms})
 
-    def _over_parts(self, name: str, terms: list[dict[str, Tensor]]) -> float:
-        values = torch.stack([t[name].double() for t in terms])
-        return float(values.max() if name in self.MAXIMA else values.sum())
+    @classmethod
+    def over_parts(cls, terms: Sequence[Mapping[str, Tensor]], ranks: Ranks) -> dict[str, float]:
+        """The terms of an optimiser step from those of its micro-batches, on all ranks: sums, and some maxima."""
+        names = [[n for n in terms[0] if (n in cls.MAXIMA) is largest] for largest in (False, True)]
+        tables = [torch.stack([torch.stack([part[n].double() for n in own]) for part in terms]).cpu() for own in names]
+        values = ranks.add(tables[0].sum(0)), ranks.largest(tables[1].amax(0))
+        return {
+            n: v for own, found in zip(names, values, strict=True) for n, v in zip(own, found.tolist(), strict=True)
+        }
 
     def means(self) -> dict[str, float]:
         """Means and maxima over all steps, and the number of skipped ones."""
@@ -112,8 +124,9 @@ class UpdateMetrics:
 class Learner:
     """Owns the optimiser; `update` runs all epochs over a batch and returns what happened."""
 
-    def __init__(self, policy: Policy, cfg: TrainingConfig) -> None:
-        self.policy = policy
+    def __init__(self, policy: Policy, cfg: TrainingConfig, ranks: Ranks = ALONE) -> None:
+        self.policy, self.ranks = policy, ranks
+        self.trained = trained_on(ranks, policy, cfg)
         self.cfg = cfg
         self.device = torch.device(cfg.policy.device)
         self.kl_coef = cfg.loss.beta
@@ -121,11 +134,13 @@ class Learner:
         self.samples = 0
         self.clip_factor = 1.0
         # Listing a network's parameters walks all its modules, and every optimiser step needs them.
-        self.actor, self.critic = list(policy.actor_parameters()), list(policy.critic_parameters())
+        learns = self.trained.policy
+        self.actor, self.critic = list(learns.actor_parameters()), list(learns.critic_parameters())
         self.optimizer = _optimizer(self.actor, self.critic, cfg)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=cfg.optim.fp16)
         self.generator = torch.Generator().manual_seed(cfg.run.seed)
-        self.micro_batches = MicroBatches(cfg, "learning")
+        self.micro_batches = MicroBatches(cfg, "learning", self.trained.passes)
+        self.micro_batches.in_step = self.trained.sharded
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Improve the policy on `batch`; every metric is a mean over the optimiser steps taken."""
@@ -133,7 +148,9 @@ class Learner:
         self._follow_schedules()
         tally = UpdateMetrics()
         if self._has_signal(batch):
+            self.trained.fetch()
             self._pass_over(batch, tally)
+            self.trained.publish()
         # A new version only if weights changed: attempts of equal versions come from equal weights.
         self.policy.version += tally.applied
         self.updates += 1
@@ -155,7 +172,8 @@ class Learner:
             return {"loss/total": sum((p.sum() * 0.0 for p in self.actor), torch.zeros((), device=self.device))}
         check_batch(batch)
         tokens = max(1.0, float(batch.mask.sum()))
-        step = OptimiserStep(batch.map(lambda t: t.to(self.device)), batch.denominator, tokens, tokens, first=True)
+        rows = batch.map(lambda t: t.to(self.device))
+        step = OptimiserStep(rows, rows, batch.denominator, tokens, tokens, first=True)
         terms = self._loss_terms(step.batch, self._evaluate(step.batch), step)
         sampled = terms.pop(UpdateMetrics.SAMPLED, None)
         divided = {name: term / tokens for name, term in terms.items() if name in UpdateMetrics.PER_TOKEN}
@@ -181,10 +199,10 @@ class Learner:
             for rows in shares:
                 step = self._step(batch, rows, len(shares), first=not tally.steps)
                 terms = self._gradients(step)
-                if self._moved_too_far(tally, sum(float(t["policy/kl"]) for t in terms) / step.tokens):
+                if self._moved_too_far(tally, terms["policy/kl"] / step.tokens):
                     self._drop_gradients()
                     return
-                if step.first and self._sampler_disagrees(step, terms, batch):
+                if step.first and self._sampler_disagrees(rows, terms, batch):
                     batch = self._with_old_logp(batch, shares)
                 tally.add(step, terms, self._step_optimizer())
             tally.epochs = epoch + 1
@@ -210,12 +228,13 @@ class Learner:
 
     def _step(self, batch: Batch, rows: Tensor, count: int, first: bool) -> OptimiserStep:
         """The optimiser step of one of `count` shares."""
-        part = self._narrow(self._part(batch, rows))
+        batch = self._narrow(batch, rows)
         tokens = max(batch.total_tokens, int(batch.mask.sum()))
         return OptimiserStep(
-            batch=part,
+            batch=self._part(batch, self.ranks.rows(rows)),
+            stand_in=self._part(batch, rows[:1]),
             denominator=batch.denominator / count,
-            tokens=max(1.0, float(part.mask.sum())),
+            tokens=max(1.0, float(batch.mask[rows].sum())),
             entropy_denominator=max(1.0, tokens / count),
             first=first,
         )
@@ -223,14 +242,13 @@ class Learner:
     def _part(self, batch: Batch, rows: Tensor) -> Batch:
         return batch.select(rows).map(lambda tensor: tensor.to(self.device))
 
-    def _sampler_disagrees(self, first: OptimiserStep, terms: list[dict[str, Tensor]], batch: Batch) -> bool:
+    def _sampler_disagrees(self, first: Tensor, terms: Mapping[str, float], batch: Batch) -> bool:
         """Whether the recorded log-probabilities are further from the learner's than float32 rounds.
 
-        The first optimiser step shows it; if none of its tokens can, the answer is yes.
+        The rows of the first optimiser step show it; if none of their tokens can, the answer is yes.
         """
-        if not bool(self._is_own(first.batch).any()):
-            return bool(self._is_own(batch).any())
-        return any(float(t["sampler/ratio_gap_max"]) > SAME_RATIO for t in terms)
+        own = self._is_own(batch)
+        return terms["sampler/ratio_gap_max"] > SAME_RATIO if bool(own[first].any()) else bool(own.any())
 
     def _is_own(self, batch: Batch) -> Tensor:
         """The tokens [B, T] whose ratio is taken against the learner's own log-probabilities."""
@@ -246,39 +264,61 @@ class Learner:
         seen_again = shares if self.cfg.optim.num_epochs > 1 else shares[1:]
         old = batch.behavior_logp.clone()
         for rows in seen_again:
-            old[rows] = torch.cat(self.micro_batches.over(self._part(batch, rows), self._logp)).to(old)
+            old[rows] = self._over_rows(batch, rows, lambda part: self._evaluate(part).logp).to(old)
         return replace(batch, old_logp=old) if seen_again else batch
 
-    @torch.no_grad()
-    def _logp(self, part: Batch) -> Tensor:
-        return self._evaluate(part).logp
-
-    def _narrow(self, batch: Batch) -> Batch:
-        """Keep only the tokens of highest entropy, ranked over the complete optimiser step."""
+    def _narrow(self, batch: Batch, rows: Tensor) -> Batch:
+        """Keep only the tokens of highest entropy, ranked over the complete optimiser step: these rows."""
         quantile = self.cfg.loss.top_entropy_quantile
         if quantile >= 1.0:
             return batch
-        with torch.no_grad():
-            entropy = torch.cat(self.micro_batches.over(batch, lambda part: self._evaluate(part).entropy))
-        return replace(batch, keep=_both(batch.keep, core.top_entropy_mask(entropy, batch.mask, quantile)))
+        entropy = self._over_rows(batch, rows, lambda part: self._evaluate(part).entropy).to(batch.mask.device)
+        keep = torch.ones_like(batch.mask) if batch.keep is None else batch.keep.clone()
+        keep[rows] &= core.top_entropy_mask(entropy, batch.mask[rows], quantile).bool().to(keep.device)
+        return replace(batch, keep=keep)
+
+    @torch.no_grad()
+    def _over_rows(self, batch: Batch, rows: Tensor, work: Callable[[Batch], Tensor]) -> Tensor:
+        """`work`, one number per token [B, T], on these rows, each of them on one rank. The result is on all."""
+        stand_in = self._part(batch, rows[:1])
+        places = self.ranks.rows(torch.arange(len(rows)))
+        spare: list[Tensor] = []
+        # What idle passes return is not used, unless this rank has no rows at all.
+        parts = self.micro_batches.over(
+            self._part(batch, rows[places]), work, idle=lambda: spare.append(work(stand_in))
+        )
+        return self.ranks.fill(places, (len(rows), batch.mask.shape[1]), torch.cat(parts or spare))
 
     def _evaluate(self, batch: Batch) -> Evaluation:
         with autocast(self.cfg):
-            seen = self.policy.evaluate(batch.inputs)
+            seen = self.trained.policy.evaluate(batch.inputs)
         value = None if seen.value is None else at_least_single(seen.value)
         return Evaluation(at_least_single(seen.logp), at_least_single(seen.entropy), value)
 
-    def _gradients(self, step: OptimiserStep) -> list[dict[str, Tensor]]:
-        """Add up the gradients of a step's micro-batches; return what each contributed to loss and metrics."""
-        return self.micro_batches.over(step.batch, lambda part: self._backward(part, step), self._drop_gradients)
+    def _gradients(self, step: OptimiserStep) -> dict[str, float]:
+        """Add up the gradients of a step's micro-batches; return the terms of its loss and metrics, on all ranks."""
+
+        def passes() -> list[dict[str, Tensor]]:
+            return self.micro_batches.over(
+                step.batch,
+                lambda part: self._backward(part, step),
+                self._drop_gradients,
+                lambda: self._backward(step.stand_in, step, idle=True),
+            )
+
+        # In step, an error of one rank is met by the others where they are; otherwise they are told here.
+        terms = passes() if self.trained.sharded else self.ranks.together(passes)
+        self.trained.sum_gradients([*self.actor, *self.critic])
+        return UpdateMetrics.over_parts(terms, self.ranks)
 
     def _drop_gradients(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _backward(self, part: Batch, step: OptimiserStep) -> dict[str, Tensor]:
+    def _backward(self, part: Batch, step: OptimiserStep, idle: bool = False) -> dict[str, Tensor]:
         terms = self._loss_terms(part, self._evaluate(part), step)
-        self.scaler.scale(terms["loss/total"]).backward()
-        return {name: value.detach() for name, value in terms.items()}
+        # An idle pass gives every parameter a gradient of 0.
+        self.scaler.scale(terms["loss/total"] * 0.0 if idle else terms["loss/total"]).backward()
+        return {name: torch.zeros_like(value) if idle else value.detach() for name, value in terms.items()}
 
     def _loss_terms(self, part: Batch, seen: Evaluation, step: OptimiserStep) -> dict[str, Tensor]:
         """The terms of the loss of one micro-batch. Those of all micro-batches of a step add up."""
@@ -368,17 +408,18 @@ class Learner:
         """Clip actor and critic separately and step; a gradient that is not finite is dropped and counted."""
         optim = self.cfg.optim
         self.scaler.unscale_(self.optimizer)
-        norms = {"optim/grad_norm": clip_grad_norm_(self.actor, optim.max_grad_norm)}
+        norms = {"optim/grad_norm": _clip(self.actor, optim.max_grad_norm)}
         if self.critic:
             limit = optim.critic_max_grad_norm or optim.max_grad_norm
-            norms["optim/critic_grad_norm"] = clip_grad_norm_(self.critic, limit)
+            norms["optim/critic_grad_norm"] = _clip(self.critic, limit)
         sound = all(torch.isfinite(norm) for norm in norms.values())
         # The scaler of float16 skips such a step itself, and needs to see it to lower its scale.
         if sound or self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
         self.scaler.update()
         # A fused optimiser does not count up the weights' versions, by which an engine notices that they changed.
-        increment_version([*self.actor, *self.critic])
+        if not self.trained.sharded:
+            increment_version([*self.actor, *self.critic])
         self._drop_gradients()
         return {**{k: float(v) for k, v in norms.items()}, "optim/skipped": float(not sound)}
 
@@ -402,9 +443,23 @@ class Learner:
                 target=target, horizon=self.cfg.loss.kl_horizon, samples=batch.attempts or batch.rows,
             )  # fmt: skip
 
+    def save_shards(self, folder: Path) -> None:
+        """Write what `state_dict` leaves out of a sharded optimiser to `folder`; every rank calls this."""
+        from groupwise.training.ranks.optimizer_shards import empty_folder, write_shards
+
+        self.ranks.on_first(lambda: empty_folder(folder))
+        self.ranks.together(lambda: write_shards(self.optimizer, folder, host_group()))
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        if not self.trained.sharded:
+            return self.optimizer.state_dict()
+        from groupwise.training.ranks.optimizer_shards import small_state
+
+        return small_state(self.optimizer)
+
     def state_dict(self) -> dict[str, Any]:
         return {
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self._optimizer_state(),
             "scaler": self.scaler.state_dict(),
             "generator": self.generator.get_state(),
             "micro_batches": self.micro_batches.state_dict(),
@@ -414,10 +469,16 @@ class Learner:
             "version": self.policy.version,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], shards: Path | None = None) -> None:
+        """Go on from a saved state; `shards` is the folder of what a sharded optimiser left out of it."""
         # The saved state would bring back its learning rate and betas; the present settings win.
         options = [_options(group) for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(state["optimizer"])
+        saved = state["optimizer"]
+        if shards is not None and (self.trained.sharded or "in_shards" in saved):
+            from groupwise.training.ranks.optimizer_shards import read_state
+
+            saved = read_state(saved, shards, [p for group in self.optimizer.param_groups for p in group["params"]])
+        self.optimizer.load_state_dict(saved)
         for group, own in zip(self.optimizer.param_groups, options, strict=True):
             group.update(own)
         self.scaler.load_state_dict(state["scaler"])
@@ -430,6 +491,12 @@ class Learner:
         self.updates = state["updates"]
         self.samples = state.get("samples", 0)
         self.policy.version = state["version"]
+
+
+def _clip(parameters: Sequence[Parameter], limit: float) -> Tensor:
+    """Scale gradients down to the limit; their norm over all weights, also of weights in shards."""
+    norm = clip_grad_norm_(parameters, limit)
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,15 @@ def describe_machine() -> dict[str, Any]:
 
 
 @functools.cache
+def resident_memory() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def source_commit() -> str | None:
     """The commit of the source tree Groupwise runs from, marked if files were changed since; None outside a tree."""
     here = ["git", "-C", str(Path(__file__).parent)]

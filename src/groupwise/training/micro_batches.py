@@ -31,12 +31,14 @@ def at_least_single(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class OptimiserStep:
-    """The rows of one optimiser step, and the numbers that its sums are divided by.
+    """This rank's rows of one optimiser step, and the numbers that the sums over all ranks' rows are divided by.
 
-    `first` says that the policy has not changed since the batch came.
+    `stand_in` is a row of any rank, for passes that must be made though there are no rows for them. `first` says that
+    the policy has not changed since the batch came.
     """
 
     batch: Batch
+    stand_in: Batch
     denominator: float
     tokens: float
     entropy_denominator: float
@@ -81,29 +83,42 @@ class MicroBatches:
     still goes alone; otherwise it is `optim.per_device_train_batch_size` rows.
     """
 
-    def __init__(self, cfg: TrainingConfig, activity: str) -> None:
+    def __init__(self, cfg: TrainingConfig, activity: str, passes: Callable[[int], int] = lambda count: count) -> None:
         optim = cfg.optim
-        self.activity = activity
+        self.activity, self.passes = activity, passes
+        # What all ranks go through in step cannot be started again by one of them.
+        self.in_step = False
         self.by_tokens = optim.micro_batch_tokens is not None
         self.configured = optim.micro_batch_tokens or optim.per_device_train_batch_size
         self.step_rows = optim.per_device_train_batch_size * optim.gradient_accumulation_steps
         self.size = self.announced = self.configured
 
     def over(
-        self, batch: Batch, work: Callable[[Batch], Result], undo: Callable[[], None] = lambda: None
+        self,
+        batch: Batch,
+        work: Callable[[Batch], Result],
+        undo: Callable[[], None] = lambda: None,
+        idle: Callable[[], Result | None] | None = None,
     ) -> list[Result]:
-        """`work` on every micro-batch. When memory runs out, `undo`, halve the size, and start again."""
+        """`work` on every micro-batch. When memory runs out, `undo`, halve the size, and start again.
+
+        `idle` is a pass that counts for nothing, for each that this rank must make beyond its own micro-batches.
+        """
         while True:
             done, part = [], batch
             try:
-                for part in self.split(batch):
+                parts = list(self.split(batch))
+                # Asked before the first pass: in the passes themselves ranks are busy talking about weights.
+                surplus = self.passes(len(parts)) - len(parts) if idle else 0
+                for part in parts:
                     done.append(work(part))
+                done += [zero for _ in range(surplus) if idle and (zero := idle()) is not None]
                 return done
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 # A single row cannot be split further.
-                if part.rows == 1:
+                if part.rows <= 1 or self.in_step:
                     raise self._too_large(part) from error
             # Only here, outside the handler, are the tensors in the exception's frames free again.
             done.clear()
@@ -145,8 +160,9 @@ class MicroBatches:
         return part.rows * int(row_ends(part.mask).max()) if self.by_tokens else part.rows
 
     def _too_large(self, part: Batch) -> ResourceError:
+        rows = "a single row" if part.rows == 1 else f"{part.rows} rows"
         return ResourceError(
-            f"out of memory while {self.activity} on a single row of {int(row_ends(part.mask).max())} tokens",
+            f"out of memory while {self.activity} on {rows} of {int(row_ends(part.mask).max())} tokens",
             hint="Turn on policy.gradient_checkpointing and optim.bf16, train an adapter (language.lora_rank=16), "
             "or shorten the answers (sampling.max_new_tokens).",
         )

@@ -19,6 +19,7 @@ from groupwise.files import FileLock, disk, sync_file, write_atomic
 from groupwise.training.checkpoint import (
     drop_unfinished,
     later_checkpoints,
+    load_checkpoint,
     log_reaches,
     newest_sound_checkpoint,
     prune_checkpoints,
@@ -27,7 +28,7 @@ from groupwise.training.checkpoint import (
 from groupwise.training.control_file import ControlCommand, pending_commands, send_command
 from groupwise.training.events import EventLog, plain, read_events
 from groupwise.training.folder import latest_metrics, lock_run, sound_config
-from groupwise.training.group_files import damaged_groups, groups_after, numbered, rewards_of, write_groups
+from groupwise.training.group_files import damaged_groups, groups_after, numbered, rewards_of, thin_groups, write_groups
 from groupwise.training.machine import describe_machine
 from groupwise.types import Event, GroupRecord
 
@@ -70,6 +71,7 @@ class Run:
                 self._rebuild_log(self.checkpoint.step)
             self._handled = {str(e.data.get("id")) for e in kept if e.type == "control"}
             self._metrics = latest_metrics(kept)
+            self._groups = len(numbered(path / "groups"))
             write_atomic(path / "env.json", _json(describe_machine()))
         except BaseException:
             self._lock.release()
@@ -123,22 +125,29 @@ class Run:
         self._metrics.update(latest_metrics([event]))
         return event
 
-    def save(self, step: int, model: Mapping[str, Any], state: Mapping[str, Any], limit: int) -> Path:
-        """Save a checkpoint that agrees with the event log as it is now."""
+    def save(
+        self, step: int, model: Mapping[str, Any], state: Mapping[str, Any], limit: int, shards: Path | None = None
+    ) -> Path:
+        """Save a checkpoint that agrees with the event log as it is now; `shards` is a folder that all ranks wrote."""
         # Log and groups must be on disk before the checkpoint that counts on them.
         self._log.sync()
         with disk(self.path / "groups"):
             while self._unsynced:
                 sync_file(self._unsynced.pop())
         folder = self.path / "checkpoints"
-        path = save_checkpoint(folder, step, self._log.count, model, state)
+        path = save_checkpoint(folder, step, self._log.count, model, state, shards)
         prune_checkpoints(folder, limit)
         return path
 
-    def write_groups(self, step: int, records: Sequence[GroupRecord]) -> None:
+    def write_groups(self, step: int, records: Sequence[GroupRecord], limit: int = 0) -> None:
         path = self.path / "groups" / f"{step:06d}.parquet"
         write_groups(path, step, records)
         self._unsynced.append(path)
+        self._groups += 1
+        if limit and self._groups > limit:
+            gone = thin_groups(path.parent)
+            self._groups -= len(gone)
+            self._unsynced = [known for known in self._unsynced if known not in gone]
 
     def set_status(self, state: str, step: int, total: int, **more: Any) -> None:
         status = {
@@ -156,6 +165,33 @@ class Run:
     def close(self) -> None:
         self._log.close()
         self._lock.release()
+
+
+class FollowedRun:
+    """A run folder as ranks other than 0 see it: they read its checkpoint and write nothing."""
+
+    def __init__(self, path: Path, checkpoint: Path | None, attempt: int) -> None:
+        if not path.is_dir():
+            raise RunError(
+                f"{path} is not there on this machine",
+                hint="Ranks on several machines need one run folder: set run.output_dir to a shared file system.",
+            )
+        self.path, self.id, self.attempt = path, path.name, attempt
+        self.checkpoint = None if checkpoint is None else load_checkpoint(checkpoint)
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
+
+    def emit(self, kind: str, step: int, data: Mapping[str, Any]) -> Event:
+        return Event(self.id, 0, self.attempt, time.time(), step, kind, data)
+
+    def write_groups(self, step: int, records: Sequence[GroupRecord]) -> None:
+        """Rank 0 does."""
+
+    def set_status(self, state: str, step: int, total: int, **more: Any) -> None:
+        """Rank 0 does."""
+
+    def close(self) -> None:
+        """There is no lock to release."""
 
 
 def _last_attempt(lock: FileLock) -> int:

@@ -14,7 +14,9 @@ from groupwise.training.learner import Learner
 from groupwise.training.loop import Evaluate, Samples, pending_hints, say, train
 from groupwise.training.machine import keep_freed_memory
 from groupwise.training.micro_batches import is_out_of_memory
-from groupwise.training.run import Run
+from groupwise.training.ranks.communication import ALONE, Ranks, local_settings
+from groupwise.training.ranks.first_rank_source import joined_source
+from groupwise.training.run import FollowedRun, Run
 from groupwise.training.stop_conditions import StopFlag
 from groupwise.types import Event, Failure, Policy, Source
 
@@ -47,36 +49,56 @@ def execute(
     stop: StopFlag | None = None,
     *,
     by_hand: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Event]:
     """Open the run at `path`, and return its events as it runs, with `cfg` in place of its recorded settings if given.
 
-    When a person resumes a run (`by_hand`), pending commands to stop are ignored.
+    When a person resumes a run (`by_hand`), pending commands to stop are ignored. On many `ranks` each calls this with
+    the same path; rank 0 writes, and only its events are complete.
 
     Raise `stop` to end it after its current step (`graceful_stop` ties that to Ctrl-C). Only one run at a time per
     process: runs share the global random generators and the number of threads.
     """
     # Opened now, not at the first event: a run that another process has is refused before anything is shown.
-    return _events(Run(path, by_hand), build, cfg, stop)
+    return _events(open_on_ranks(path, by_hand, ranks), build, cfg, stop, ranks)
 
 
-def _events(run: Run, build: Build, cfg: TrainingConfig | None, stop: StopFlag | None) -> Iterator[Event]:
+def open_on_ranks(path: Path, by_hand: bool, ranks: Ranks) -> Run | FollowedRun:
+    """Open the run for writing on rank 0; the others read the checkpoint that it goes on from."""
+    opened: list[Run] = []
+
+    def open_first() -> tuple[Path | None, int]:
+        opened.append(Run(path, by_hand))
+        checkpoint = opened[0].checkpoint
+        return None if checkpoint is None else checkpoint.path, opened[0].attempt
+
+    checkpoint, attempt = ranks.on_first(open_first)
+    return ranks.together(lambda: opened[0] if opened else FollowedRun(path, checkpoint, attempt))
+
+
+def _events(
+    run: Run | FollowedRun, build: Build, cfg: TrainingConfig | None, stop: StopFlag | None, ranks: Ranks
+) -> Iterator[Event]:
     parts: Parts | None = None
     # Does nothing until the settings are read; the `finally` below needs it in any case.
     free_threads = use_threads(None)
     try:
         cfg = cfg or read_config(run.path)
         run.set_status("running", run.checkpoint.step if run.checkpoint else 0, cfg.training.num_episodes)
-        check_device(cfg.policy.device)
+        # The run's own settings name no rank's device.
+        local = local_settings(ranks, cfg)
+        check_device(local.policy.device)
         # Before `build`: fresh weights come from the global generators. A checkpoint then overrides all of it.
         seed_everything(cfg.run.seed)
         free_threads = use_threads(cfg.run.threads)
         keep_freed_memory()
-        parts = build(cfg)
+        parts = ranks.together(lambda: build(local))
         run.notes += parts.notes
-        learner = Learner(parts.policy, cfg)
+        learner = Learner(parts.policy, local, ranks)
         yield from train(
-            parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, samples=parts.samples, stop=stop
-        )
+            parts.policy, joined_source(parts.source, ranks), learner, cfg, run, ranks=ranks, evaluate=parts.evaluate,
+            samples=parts.samples, stop=stop,
+        )  # fmt: skip
     except StorageError as error:
         refusal: GroupwiseError = _storage_failed(error, run.path)
         yield from _failed(run, refusal, parts)
@@ -135,7 +157,7 @@ def _storage_failed(error: StorageError, path: Path) -> StorageError:
     return StorageError(error.message, hint=f"{error.hint} {advice}".strip(), field=error.field)
 
 
-def _failed(run: Run, error: GroupwiseError, parts: Parts | None) -> Iterator[Event]:
+def _failed(run: Run | FollowedRun, error: GroupwiseError, parts: Parts | None) -> Iterator[Event]:
     """Record in the run folder why it stopped, and what led to it, if the disk still can."""
     try:
         info = inspect_run(run.path)

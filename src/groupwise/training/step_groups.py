@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from groupwise.config import AdvantageSettings, RolloutSettings
 from groupwise.config.rules import compares_inside_groups
 from groupwise.core import zero_spread_groups
 from groupwise.training.estimators import AdvantageEstimate, Attempts, clipped
+from groupwise.training.exhibits import exhibit_text
 from groupwise.types import End, Failed, GroupRecord, Score, ScoredGroup, Trajectory
 
 
@@ -160,6 +161,7 @@ def group_records(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEsti
             text=words(member.meta.get("content", member.meta.get("text", ""))),
             reasoning=words(member.meta.get("reasoning", "")),
             prompt=words(member.meta.get("prompt", "")),
+            exhibit=partial(exhibit_text, member),
             **_tokens(member, row.get(id(member), ())),
         )
         for groups, mark in ((drawn.kept, ()), (drawn.aside, (RESAMPLED,)))

@@ -14,6 +14,7 @@ import torch
 from groupwise.language.engine import Sampled
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.thought_formats import split_answer
+from groupwise.metrics import MEANINGLESS, SUPERVISED
 from groupwise.training.batch_source import BatchRows
 from groupwise.training.estimators import Attempts, padded
 from groupwise.types import SHOWN, Array, Batch, End, Task, Trajectory
@@ -118,8 +119,9 @@ def rows_of_tokens(attempts: Attempts) -> BatchRows:
 def imitation(rows: Sequence[Row], policy: LanguagePolicy, device: str) -> Batch:
     """A batch that raises the likelihood of the given rows: every own token has advantage 1.
 
-    Nobody sampled them, so the ratio is taken against the learner's own log-probabilities: it is 1, and the gradient of
-    the policy loss is that of the negative log-likelihood per token.
+    Its metric is the loss of the demonstrations. It has no reward, because nothing was attempted, and no surrogate
+    loss, which is -1 at every step. Nobody sampled them, so the ratio is taken against the learner's own
+    log-probabilities: it is 1, and the gradient of the policy loss is that of the negative log-likelihood per token.
     """
     # `row >= 0` is true at every token; padded with false it marks the rows.
     mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
@@ -134,6 +136,6 @@ def imitation(rows: Sequence[Row], policy: LanguagePolicy, device: str) -> Batch
     return Batch(
         inputs, mask, logp.float(), mask.float(), denominator=tokens, total_rows=len(rows), total_tokens=tokens,
         versions=torch.full(mask.shape, SHOWN),
-        metrics={"reward/mean": float(shown.exp().mean()), "loss/supervised": -float(shown.mean())},
+        metrics={SUPERVISED: -float(shown.mean()), **dict.fromkeys(MEANINGLESS)},
         samples=tokens, attempts=len(rows),
     )  # fmt: skip

@@ -15,7 +15,7 @@ In the order in which data flows:
                        modular_decomposition.py those of an order; partial_orders.py has the basics of orders
     soundness/         can every case finish, and cleanly?
     rules.py           which requirements a design breaks: pair_rules.py (order, exclusion), case_rules.py (outcomes,
-                       loops, people), places.py (where activities stand), violations.py (what is reported)
+                       loops, people), places.py (where activities stand), wording.py (how findings and times are said)
     feasibility.py     whether any design can meet them all, with case_flow.py (outcomes, loops, data) and duties.py
                        (people, skills, hours); lower_bounds.py has what no design can beat
     evaluation/        how a design performs: formulas, simulation, schedules

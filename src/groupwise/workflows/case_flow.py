@@ -69,6 +69,15 @@ class CaseFlow:
             return 1 + loop.repetitions
         return loop.repetitions if {outcome.after, *inside} <= {*loop.redo} else 1.0
 
+    def comes_after_loop(self, outcome: RequiredOutcome, name: str) -> bool:
+        """Whether an outcome is decided once, after the last round of a loop that an activity belongs to."""
+        inside = {activity for branch in outcome.branches.values() for activity in branch.activities}
+        for loop in self.requirements.loops:
+            around = {*loop.activities, *loop.redo}
+            if {outcome.after, name} <= around and not (inside and inside <= around):
+                return True
+        return False
+
     @property
     def ended(self) -> float:
         return sum(self.ends.values())
@@ -104,7 +113,12 @@ class CaseFlow:
     def _waits(self) -> dict[str, list[str]]:
         """What each activity waits for."""
         rules, found = self.requirements.rules, dict[str, list[str]]()
-        pairs = [*rules.precedes, *rules.response, *rules.chain, *(o[:2] for o in data_order(self.requirements))]
+        pairs = [
+            *precedence(self.requirements),
+            *rules.response,
+            *rules.chain,
+            *(o[:2] for o in data_order(self.requirements)),
+        ]
         pairs += [pair for outcome in self.requirements.outcomes for pair in outcome.decisions]
         for first, second in pairs:
             found.setdefault(second, []).append(first)
@@ -161,6 +175,17 @@ def _branches(outcome: RequiredOutcome) -> Iterator[tuple[str, tuple[str, str]]]
         yield from ((activity, (outcome.name, name)) for activity in branch.activities)
 
 
+def _next_round(requirements: Requirements) -> set[tuple[str, str]]:
+    # What is done between two rounds, and what is done in the next one.
+    return {(redo, name) for loop in requirements.loops for redo in loop.redo for name in loop.activities}
+
+
+def precedence(requirements: Requirements) -> list[tuple[str, str]]:
+    """The pairs of `precedes`, without those that speak of the next round of a loop, which always hold."""
+    back = _next_round(requirements)
+    return [pair for pair in requirements.rules.precedes if pair not in back]
+
+
 def data_order(requirements: Requirements) -> Iterator[tuple[str, str, str]]:
     """Who writes data before who reads it.
 
@@ -171,7 +196,7 @@ def data_order(requirements: Requirements) -> Iterator[tuple[str, str, str]]:
     for name, activity in requirements.activities.items():
         for item in activity.reads:
             readers.setdefault(item, []).append(name)
-    back = {(redo, name) for loop in requirements.loops for redo in loop.redo for name in loop.activities}
+    back = _next_round(requirements)
     for writer, activity in requirements.activities.items():
         for item in activity.writes:
             for reader in readers.get(item, ()):
@@ -183,7 +208,12 @@ def data_order(requirements: Requirements) -> Iterator[tuple[str, str, str]]:
 def order_of(requirements: Requirements) -> Iterator[tuple[str, str]]:
     """Every pair of which the first comes before the second, if both happen in a case."""
     rules, flow = requirements.rules, CaseFlow(requirements)
-    pairs = [*rules.precedes, *rules.response, *rules.chain, *(found[:2] for found in data_order(requirements))]
+    pairs = [
+        *precedence(requirements),
+        *rules.response,
+        *rules.chain,
+        *(found[:2] for found in data_order(requirements)),
+    ]
     for outcome in requirements.outcomes:
         pairs += outcome.decisions
     yield from ((one, other) for one, other in pairs if not flow.never_both(one, other))

@@ -8,7 +8,7 @@ from groupwise.workflows.case_flow import CaseFlow
 from groupwise.workflows.duties import able_of, bound, colourable, on_duty
 from groupwise.workflows.places import ActivityPlace, are_neighbours, limits_of, options, places_of, relation
 from groupwise.workflows.requirements import RequiredLoop, RequiredOutcome, Requirements
-from groupwise.workflows.violations import ROUNDING, Violation
+from groupwise.workflows.wording import ROUNDING, Violation
 
 Places = Mapping[str, ActivityPlace]
 
@@ -104,6 +104,8 @@ class CaseRules:
         for name, place in places.items():
             inside = dict(self.flow.context(name)).get(outcome.name)
             if name == outcome.after or inside or name in self.flow.before_end[outcome.name]:
+                continue
+            if self.flow.comes_after_loop(outcome, name):
                 continue
             if any(self.flow.outcome[other].after == outcome.after for other, _ in self.flow.context(name)):
                 continue

@@ -15,12 +15,13 @@ from itertools import combinations, pairwise
 from typing import TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.case_flow import CaseFlow, data_order
+from groupwise.workflows.case_flow import CaseFlow, data_order, precedence
 from groupwise.workflows.duties import able, at_work, bound, colourable, impossible, shared
 from groupwise.workflows.lower_bounds import busy_times, longest_chain
 from groupwise.workflows.partial_orders import find_ring
 from groupwise.workflows.requirements import PAIR_RULES, Requirements
 from groupwise.workflows.rules import needs
+from groupwise.workflows.wording import in_time
 
 # With up to this many rules, several orders of dropping them are tried, which finds smaller sets; with more, only one.
 ALL_ORDERS = 12
@@ -57,7 +58,7 @@ class Statement:
 
     def __str__(self) -> str:
         if self.rule == "deadline":
-            return f"a case takes at most {self.seconds:.6g} s"
+            return f"a case takes at most {in_time(self.seconds, 4)}"
         return WORDS[self.rule].format(*map(repr, self.names))
 
 
@@ -75,7 +76,8 @@ class Contradiction:
 def statements(requirements: Requirements) -> list[Statement]:
     """Every rule, and every fact that takes part in contradictions."""
     rules = requirements.rules
-    found = [Statement(rule, pair) for rule in PAIR_RULES for pair in getattr(rules, rule)]
+    found = [Statement("precedes", pair) for pair in precedence(requirements)]
+    found += [Statement(rule, pair) for rule in PAIR_RULES[1:] for pair in getattr(rules, rule)]
     found += [Statement("must_include", (name,)) for name in rules.must_include]
     found += [Statement("data", names) for names in data_order(requirements)]
     for outcome in requirements.outcomes:
@@ -261,8 +263,8 @@ class _Judge:
         for rule in deadline:
             seconds, chain = longest_chain(self.requirements, [one.names[:2] for one in order], needed)
             if seconds > rule.seconds:
-                limit = f"but only {rule.seconds:.6g} s are allowed"
-                words = f"every design takes at least {seconds:.6g} s, because of {' → '.join(chain)}, {limit}"
+                limit = f"but only {in_time(rule.seconds, 4)} are allowed"
+                words = f"every design takes at least {in_time(seconds, 4)}, because of {' → '.join(chain)}, {limit}"
                 return words, chain, [*_steps(chain, order), rule]
         return None
 

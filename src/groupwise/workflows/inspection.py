@@ -17,7 +17,7 @@ from groupwise.workflows.requirements import Requirements, read_requirements
 from groupwise.workflows.rules import broken_rules
 from groupwise.workflows.scoring import structure_of
 from groupwise.workflows.soundness.check import Soundness, check_document
-from groupwise.workflows.violations import Violation
+from groupwise.workflows.wording import Violation
 
 # The key `activities` at the left margin of a YAML file; parsing it all would be slower.
 ACTIVITIES = re.compile(r"^[\"']?activities[\"']?\s*:", re.MULTILINE)

@@ -11,11 +11,11 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.case_flow import data_order
+from groupwise.workflows.case_flow import data_order, precedence
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.places import ActivityPlace, relation
 from groupwise.workflows.requirements import Requirements
-from groupwise.workflows.violations import Kind, Violation
+from groupwise.workflows.wording import Kind, Violation
 
 DOES_NOT_WAIT = "{1!r} does not wait for {0!r}"
 BOTH = "{0!r} and {1!r} can both happen in one case"
@@ -33,7 +33,7 @@ class PairRule:
 def order_rules(requirements: Requirements) -> Iterator[PairRule]:
     """Pairs of which the first comes before the second in every case that has both."""
     rules = requirements.rules
-    yield from (PairRule("precedes", pair) for pair in rules.precedes)
+    yield from (PairRule("precedes", pair) for pair in precedence(requirements))
     yield from (PairRule("response", pair) for pair in rules.response)
     yield from (PairRule("chain", pair) for pair in rules.chain)
     for writer, reader, item in data_order(requirements):

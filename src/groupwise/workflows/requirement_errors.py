@@ -12,6 +12,11 @@ from pydantic import BaseModel, ValidationError
 
 from groupwise.errors import ConfigError
 
+# What Pydantic calls a bound, in words.
+BOUNDS = {
+    "greater_than_equal": "at least", "greater_than": "above", "less_than_equal": "at most", "less_than": "below",
+}  # fmt: skip
+
 
 def error_of(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     """The first mistake; what is missing comes last, because an unknown key may be meant for it."""
@@ -26,6 +31,8 @@ def error_of(error: ValidationError, model: type[BaseModel]) -> ConfigError:
         said, hint = "unknown key", f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(known)}."
     elif first["type"] == "missing":
         said = "is missing"
+    elif bound := next((words for kind, words in BOUNDS.items() if first["type"] == kind), ""):
+        said = f"is {first['input']!r} but must be {bound} {next(iter(first['ctx'].values())):g}"
     return ConfigError(f"{place + ': ' if place else ''}{said}{more}", hint=hint, field=place)
 
 

@@ -87,8 +87,11 @@ def _check_hours(calendar: Hours) -> None:
         if not (0 <= start <= 168 and 0 <= end <= 168):
             raise ValueError(f"{shift} must be hours of a week, from 0 to 168")
         if end < start:
-            two = f" (one over the end of the week is two: [{start:g}, 168] and [0, {end:g}])" if end else ""
-            raise ValueError(f"the shift {shift} ends before it starts{two}")
+            late = end + 24 * math.ceil((start - end) / 24)
+            # The hours of a week go on counting, so that a night from 22 to 6 is [22, 30].
+            meant = f"[{start:g}, {late:g}]" if late <= 168 else f"[{start:g}, 168] and [0, {end:g}]" if end else ""
+            hint = f" (hours count from Monday 0:00 to 168, so a night shift is {meant})" if meant else ""
+            raise ValueError(f"the shift {shift} ends before it starts{hint}")
 
 
 def merged_hours(calendar: Hours) -> Hours:
@@ -245,6 +248,13 @@ class RequiredOutcome(RequirementPart):
         return self
 
 
+class GivingUp(RequirementPart):
+    """What happens to a case whose loop may not be repeated once more, although the result asks for it."""
+
+    activities: tuple[str, ...] = ()
+    ends: Annotated[bool, Field(description="whether the case is over after that")] = True
+
+
 class RequiredLoop(RequirementPart):
     """Work that is repeated with probability `again`, which is decided after its last activity."""
 
@@ -254,15 +264,33 @@ class RequiredLoop(RequirementPart):
     again: Annotated[float, Field(gt=0, lt=1)]
     most: Annotated[int | None, Field(ge=1, description="repetitions at most; empty: no limit")] = None
     redo: Annotated[tuple[str, ...], Field(description="activities between two rounds")] = ()
+    give_up: Annotated[
+        GivingUp | None, Field(description="what happens if it is still not right after the last repetition")
+    ] = None
 
     @model_validator(mode="after")
     def _parts(self) -> Self:
+        if self.give_up is not None and self.most is None:
+            raise ValueError(f"{self.name!r} says what happens on giving up, but not after how many repetitions (most)")
         if self.after not in self.activities:
             raise ValueError(f"{self.name!r} is decided after {self.after!r}, which is not one of its activities")
         both = [name for name in self.redo if name in self.activities]
         if both:
             raise ValueError(f"{both[0]!r} is both in the loop {self.name!r} and between its rounds")
         return self
+
+    @property
+    def giving_up(self) -> RequiredOutcome | None:
+        """The outcome after the last round by which a case is given up, if the loop may be.
+
+        It has the right share of cases, but does not know which of them were repeated so often.
+        """
+        if self.give_up is None or self.most is None:
+            return None
+        share = self.again ** (self.most + 1)
+        up = OutcomeBranch(probability=share, activities=self.give_up.activities, ends=self.give_up.ends)
+        branches = {"given up": up, "settled": OutcomeBranch(probability=1 - share)}
+        return RequiredOutcome(name=f"{self.name} in the end", after=self.after, branches=branches)
 
     @property
     def repetitions(self) -> float:
@@ -318,9 +346,17 @@ class Requirements(RequirementPart):
             if name not in self.activities:
                 meant = near(name, self.activities)
                 raise ValueError(f"{where} names {name!r}, which is not in activities{meant}")
+        self._add_giving_up()
         self._check_places()
         self._check_people()
         return self
+
+    def _add_giving_up(self) -> None:
+        """Giving up after a loop is an outcome like others, where everything else looks for it."""
+        known = {outcome.name for outcome in self.outcomes}
+        more = [one for loop in self.loops if (one := loop.giving_up) is not None and one.name not in known]
+        if more:
+            self.__dict__["outcomes"] = (*self.outcomes, *more)
 
     def _named(self) -> Iterator[tuple[str, str]]:
         """Every activity that a rule, branch, outcome or loop names, and where."""
@@ -336,6 +372,8 @@ class Requirements(RequirementPart):
                 yield from ((f"branch {title!r} of {outcome.name!r}", name) for name in part.activities)
         for loop in self.loops:
             yield from ((f"loop {loop.name!r}", name) for name in (*loop.activities, *loop.redo))
+            if loop.give_up is not None:
+                yield from ((f"give_up of loop {loop.name!r}", name) for name in loop.give_up.activities)
 
     def _check_places(self) -> None:
         """An activity is in one branch at most, and outcomes are nested in one direction."""
@@ -347,7 +385,9 @@ class Requirements(RequirementPart):
                 if title.get(name) == here:
                     raise ValueError(f"{name!r} is twice in branch {here}")
                 if name in title:
-                    raise ValueError(f"{name!r} is in two branches: {title[name]} and {here}")
+                    said = f"{name!r} is in two branches: {title[name]} and {here}"
+                    nested = inside.get(outcome.after) == inside[name]
+                    raise ValueError(f"{said}; list it only in the inner one" if nested else said)
                 inside[name], title[name] = outcome.name, here
         after = {outcome.name: outcome.after for outcome in self.outcomes}
         if len(after) < len(self.outcomes):

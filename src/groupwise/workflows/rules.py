@@ -9,7 +9,7 @@ from groupwise.workflows.case_rules import CaseRules
 from groupwise.workflows.pair_rules import PairRules
 from groupwise.workflows.places import ActivityPlace, limits_of, places_of
 from groupwise.workflows.requirements import Requirements
-from groupwise.workflows.violations import ROUNDING, Violation
+from groupwise.workflows.wording import ROUNDING, Violation, in_time
 
 
 def needs(requirements: Requirements) -> dict[str, float]:
@@ -76,7 +76,7 @@ class RuleBook:
         if deadline is None or cycle_time <= deadline:
             return None
         return Violation(
-            "deadline", f"a case takes {cycle_time:.6g} s on average, but only {deadline:.6g} s are allowed"
+            "deadline", f"a case takes {in_time(cycle_time, 4)} on average, but only {in_time(deadline, 4)} are allowed"
         )
 
     def _presence(self, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:

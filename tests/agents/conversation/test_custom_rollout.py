@@ -12,24 +12,27 @@ import pytest
 import torch
 
 from groupwise.agents.conversation.chat_format import Frame
-from groupwise.agents.conversation.custom_rollout import (
+from groupwise.agents.conversation.completion_client import (
     AssistantMessage,
     ChatCompletion,
+    Completed,
     CompletionClient,
-    CustomRollouts,
     Function,
     FunctionCall,
     RolloutScenarios,
+    plain_message,
+)
+from groupwise.agents.conversation.custom_rollout import (
+    CustomRollouts,
     TokenSegment,
     _score,
-    plain_message,
     rollout_for,
     rows_of_segments,
 )
 from groupwise.agents.conversation.rollouts import ConversationLimits
 from groupwise.agents.environments.contract import Reply, ToolCall
 from groupwise.errors import ConfigError, ContractError
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import character_tokenizer, tiny_model
 from groupwise.training.estimators import scored_attempts
@@ -233,7 +236,7 @@ class Canned:
 
     async def complete(self, *asked: Any) -> Any:
         self.asked.append(asked)
-        return self.reply, Sampled(np.arange(3), np.zeros(3), np.zeros(3), 0, self.end), 10  # type: ignore[arg-type]
+        return Completed(self.reply, self.end == "stop", 10, 3)
 
 
 def create(who: Canned, **options: Any) -> ChatCompletion:
@@ -511,7 +514,7 @@ def test_time_stands_still_while_the_model_answers(parts: Any) -> None:
     seen: list[float | None] = []
 
     async def rollout(client: Any, task: Any) -> float:
-        clock = client._who.clock
+        clock = client.who.clock
         submit = parts[2].submit
 
         def recording(*given: Any) -> Any:

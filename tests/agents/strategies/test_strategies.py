@@ -25,7 +25,8 @@ from groupwise.agents.strategies import (
     restore,
     strategy,
 )
-from groupwise.agents.strategies.reading import last_turn, verdict
+from groupwise.agents.strategies.polarity import polarity
+from groupwise.agents.strategies.reading import is_resolved, last_turn, verdict
 from groupwise.errors import ContractError
 from groupwise.types import Message
 
@@ -345,6 +346,54 @@ def test_a_strategy_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_whether_a_matter_is_settled_is_read_from_the_dialogue(before: str, said: str, wanted: list[str]) -> None:
     assert verdict(said, last_turn(before)) in wanted
+
+
+@pytest.mark.parametrize(
+    ("turns", "resolved"),
+    [
+        # The last word counts, whoever has it.
+        (["> Please end my plan.", "< Which date?", "> The 31st.", "< Done: it ends on the 31st."], True),
+        (["> Please end my plan.", "< Which date?", "> The 31st.", "< Why do you want to leave us?"], False),
+        (
+            ["> Why does the moon have phases?", "< We see its sunlit half.", "> So it is our shadow.", "< Not quite."],
+            False,
+        ),
+        # A promise is not its fulfilment, however friendly the thanks.
+        (["> Where is my desk?", "< I'll ask the courier.", "> Lovely, thank you so much!"], False),
+        (["> Where is my desk?", "< It should come by noon.", "> It just arrived, thank you!"], True),
+        # An honest no answers a question, and grants no request.
+        (["> Are you open on Monday?", "< No, we are closed, I'm afraid.", "> Pity. Thanks anyway."], True),
+        (["> I want a refund.", "< I'm afraid tickets are non-refundable.", "> Okay. Thanks anyway."], False),
+        # A report after a step or a question for the result means what it sounds like.
+        (["> The lamp flickers.", "< Please tighten the bulb.", "> Tightened it, steady light."], True),
+        (["> The lamp flickers.", "< Please tighten the bulb.", "> Tightened it, nothing changed."], False),
+        (["> The fan is loud.", "< I replaced it. How does it sound now?", "> Like a whisper."], True),
+        (["> The fan is loud.", "< I replaced it. How does it sound now?", "> I'll listen tomorrow."], False),
+        # Anger at what it took does not undo what works; what works in part is not settled.
+        (["> No picture.", "< Try the other port.", "> That did it. Two wasted hours, a disgrace."], True),
+        (["> No wifi.", "< Restart the router.", "> The phone is online again, but the laptop isn't."], False),
+        # What was settled may come undone.
+        (
+            ["> It crashes.", "< Update it.", "> It works now!", "< Great.", "> Spoke too soon, it crashed again."],
+            False,
+        ),
+    ],
+)
+def test_whether_a_need_was_met_is_read_from_the_whole_dialogue(turns: list[str], resolved: bool) -> None:
+    roles = {">": "user", "<": "assistant"}
+    assert is_resolved([{"role": roles[turn[0]], "content": turn[2:]} for turn in turns]) is resolved
+
+
+@pytest.mark.parametrize(
+    ("text", "sound"),
+    [
+        ("Not a single error since.", 1), ("I can't believe how quick it was.", 1), ("Never thought of that, neat.", 1),
+        ("Nothing on mine.", -1), ("I haven't got one.", -1), ("Great, but the cable is broken.", -1),
+        ("It is blue.", 0),
+    ],
+)  # fmt: skip
+def test_how_a_turn_sounds_is_read_from_words_and_what_negates_them(text: str, sound: int) -> None:
+    assert polarity(text) == sound
 
 
 def test_thanks_for_nothing_settles_nothing() -> None:

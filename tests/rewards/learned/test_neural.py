@@ -188,6 +188,17 @@ def test_a_resumed_reward_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert whole.trainer.updates == 14
 
 
+def test_weights_on_stems_of_another_version_are_fitted_anew() -> None:
+    reward, other = learner(TEACHER, update_frequency=20), learner(TEACHER, update_frequency=20)
+    score_groups(reward, groups(8, 30))
+    state = reward.state_dict()
+    weights = state["trainer"]["linear"]["weights"]
+    state["trainer"]["linear"] |= {"stems": 1, "weights": torch.zeros_like(weights)}
+    other.load_state_dict(state)
+    assert bool(other.trainer.linear.weights.abs().max() > 0)
+    assert other.trainer.held_out_accuracy == reward.trainer.held_out_accuracy
+
+
 class Spoken(NeuralRewardFunction):
     """The reward of a cart's run, told in words."""
 

@@ -17,28 +17,13 @@ from groupwise.rewards.rules.answering import (
     word_order,
 )
 from groupwise.rewards.rules.components import words_of
-from groupwise.rewards.rules.english import is_generic, stem
+from groupwise.rewards.rules.english import is_generic
 
 QUESTION = "Is the X200 vacuum good for pet hair on stairs?"
 REFERENCE = "The X200 weighs 1.9 kg, has a motorised pet brush and runs 40 minutes without a cord, so it suits stairs."
 REPLY = (
     "Yes: at 1.9 kg, without a cord, you can carry it upstairs, and the motorised brush pulls hair out for 40 minutes."
 )
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["refund refunds refunded refunding", "delivery deliveries", "ship shipped shipping ships", "agree agreed agrees",
-     "invite invited invitation"],
-)  # fmt: skip
-def test_forms_of_one_word_have_one_stem(words):
-    assert len({stem(word) for word in words.split()}) == 1
-
-
-def test_short_words_and_other_words_keep_apart():
-    assert stem("bus") == "bus"
-    assert stem("glass") == "glass"
-    assert len({stem(word) for word in ["printer", "payment", "parcel", "bring", "red", "bed"]}) == 6
 
 
 def test_words_for_any_occasion_are_not_specific():
@@ -57,6 +42,13 @@ def test_ordinary_prose_keeps_its_order_and_shuffled_prose_loses_it():
 def test_one_slip_is_forgiven_and_two_are_not():
     assert word_order("I think that the the parcel is in Leeds now and will arrive soon.") == 1.0
     assert word_order("I think that the the parcel is in in Leeds now and will arrive soon.") < 0.5
+
+
+def test_writing_everything_in_small_letters_is_no_disorder():
+    small = "unplug the kettle first. then open the lid. wipe the seal dry. close it again."
+    assert word_order(small) == 1.0
+    # Where one sentence begins with a capital, those that do not were moved.
+    assert word_order(small.replace("unplug", "Unplug")) < 0.5
 
 
 def test_a_text_said_twice_loses_three_quarters():

@@ -489,3 +489,49 @@ def test_people_who_cannot_keep_up_are_said_to_and_their_cases_are_measured_as_f
     assert not found.valid
     assert "busy 20.00 times over" in found.reason or "load of 20.00" in found.reason
     assert found.cycle_time > 100
+
+
+# Two of three may sign; whoever prepared or checked must not.
+SIGNING = {"prepare": [], "check": [], "sign": ["signature"]}
+
+
+@pytest.mark.parametrize(
+    ("apart", "skills"),
+    [
+        ([["prepare", "sign"], ["check", "sign"]], {"Anna": ["signature"], "Ben": ["signature"], "Cleo": []}),
+        (
+            [["prepare", "sign"], ["check", "sign"], ["prepare", "check"]],
+            {"Anna": ["signature"], "Ben": ["signature"], "Cleo": []},
+        ),
+    ],
+)
+def test_nobody_takes_work_that_leaves_a_later_duty_without_anybody(
+    apart: list[list[str]], skills: dict[str, list[str]]
+) -> None:
+    work = {"duration": {"mean": 10.0}, "pools": ["desk"]}
+    activities = {name: {**work, "skills": some} for name, some in SIGNING.items()}
+    people = {who: {"pools": ["desk"], "skills": some} for who, some in skills.items()}
+    requirements = asked(activities, people, rate=0.04, pools={"desk": {"most": 3}}, rules={"different_people": apart})
+    found = tries(Sequence(tuple(map(Activity, SIGNING))), requirements, desk=3)
+    whole = [one for one in found.values() if one["sign"]]
+    assert len(whole) >= MANY
+    for one in whole:
+        by = {name: one[name][0].server for name in SIGNING}
+        assert all(by[a] != by[b] for a, b in apart)
+    # Both signatories also do other work, as far as the other one is left.
+    assert {one["prepare"][0].server for one in whole} >= {0, 2}
+
+
+def test_three_duties_of_three_people_are_shared_out_with_all_three_in_mind() -> None:
+    work = {"duration": {"mean": 10.0}, "pools": ["desk"]}
+    skills = {"order": [], "receive": ["goods"], "pay": ["goods"]}
+    activities = {name: {**work, "skills": some} for name, some in skills.items()}
+    # Anna could do anything, but only Ben and Anna can receive and pay, so Cleo has to order.
+    people = {who: {"pools": ["desk"], "skills": some} for who, some in
+              {"Anna": ["goods"], "Ben": ["goods"], "Cleo": []}.items()}  # fmt: skip
+    apart = [["order", "receive"], ["receive", "pay"], ["order", "pay"]]
+    requirements = asked(activities, people, rate=0.02, pools={"desk": {"most": 3}}, rules={"different_people": apart})
+    found = tries(Sequence(tuple(map(Activity, skills))), requirements, desk=3)
+    whole = [one for one in found.values() if one["pay"]]
+    assert len(whole) >= MANY
+    assert {one["order"][0].server for one in whole} == {2}

@@ -9,6 +9,7 @@ Training walks down this list; open `chat_format` first:
     prompts            a problem with one answer as prompt tokens
     rollouts           groups of conversations with an environment, as trajectories
     custom_rollout     the same with your own agent code, through an OpenAI-like client
+    completion_client  that client, and a rollout function with its tasks
 
 Chatting with a model uses these; open `multiturn_agent` first:
 

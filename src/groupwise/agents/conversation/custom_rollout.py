@@ -13,177 +13,36 @@ advantage.
 """
 
 import asyncio
-import inspect
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from groupwise.agents.conversation.rollouts import Conversations, TokenTranscript, failure_of, is_cancelled, spoken_meta
-from groupwise.agents.environments.contract import Listed, Reply, Scenarios
-from groupwise.agents.openai.requests import read_message, read_template_options
+from groupwise.agents.conversation.completion_client import (
+    Completed,
+    CompletionClient,
+    ContextUsedUp,
+    RolloutScenarios,
+    TurnsUsedUp,
+    message_of,
+    plain_message,
+)
+from groupwise.agents.conversation.rollouts import Conversations, TokenTranscript, is_cancelled, spoken_meta
+from groupwise.agents.environments.contract import Scenarios, failure_of
+from groupwise.agents.environments.worker_environments import RemoteRollout
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Sampled
+from groupwise.rollout.backends import AttemptLost, Place
 from groupwise.thoughts import REASONING
 from groupwise.training.batch_source import BatchRows, Collate
 from groupwise.training.estimators import Attempts, padded
 from groupwise.training.token_attempts import rows_of_tokens, token_texts
 from groupwise.types import End, Failure, Message, Score, Task, Trajectory
 
-# Accepted so that agents written for OpenAI run unchanged, but without effect: the run decides how to sample.
-OURS = (
-    "model", "temperature", "top_p", "seed", "stop", "user", "tool_choice", "parallel_tool_calls", "timeout",
-)  # fmt: skip
-
-
-class Completes(Protocol):
-    """Answers a client's call with the reply, its tokens, and the number of prompt tokens."""
-
-    async def complete(
-        self, messages: Sequence[Any], tools: Any, most: int | None, options: Mapping[str, Any]
-    ) -> tuple[Reply, Sampled, int]: ...
-
-
-def plain_message(message: Any) -> Message:
-    """Normalise a message for comparison: role, text, calls with parsed arguments, and the call it answers."""
-    given = dict(_table(message))
-    if isinstance(given.get("content"), list):
-        given["content"] = [_table(part) for part in given["content"]]
-    calls = [dict(_table(call)) for call in given.pop("tool_calls", None) or ()]
-    if calls:
-        given["tool_calls"] = [{**call, "function": _table(call.get("function"))} for call in calls]
-    read = read_message(given)
-    kept = {name: read[name] for name in ("tool_calls", "tool_call_id") if read.get(name)}
-    return {"role": read.get("role"), "content": read.get("content") or "", **kept}
-
-
-def _table(thing: Any) -> Mapping[str, Any]:
-    if isinstance(thing, Mapping):
-        return thing
-    if is_dataclass(thing) and not isinstance(thing, type):
-        return asdict(thing)
-    if hasattr(thing, "model_dump"):
-        return dict(thing.model_dump())
-    raise ContractError(f"{thing!r:.60} is not a message", hint='Write it like {"role": "user", "content": "…"}.')
-
-
-def message_of(reply: Reply) -> Message:
-    """Return the turn as OpenAI's API represents it: with calls instead of the text they were written in."""
-    return {**reply.as_message(), "content": "" if reply.tool_calls else reply.content}
-
-
-@dataclass(frozen=True)
-class Function:
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True)
-class FunctionCall:
-    id: str
-    function: Function
-    type: str = "function"
-
-
-@dataclass(frozen=True)
-class AssistantMessage:
-    content: str | None
-    tool_calls: list[FunctionCall] | None = None
-    reasoning_content: str | None = None
-    role: str = "assistant"
-
-    def model_dump(self, **_: Any) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-@dataclass(frozen=True)
-class CompletionChoice:
-    message: AssistantMessage
-    finish_reason: str
-    index: int = 0
-
-
-@dataclass(frozen=True)
-class Usage:
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-@dataclass(frozen=True)
-class ChatCompletion:
-    """The fields of OpenAI's answer that agents use."""
-
-    id: str
-    model: str
-    choices: list[CompletionChoice]
-    usage: Usage
-    created: int
-    object: str = "chat.completion"
-
-
-class CompletionClient:
-    """Offers `client.chat.completions.create(…)` of OpenAI's asynchronous client."""
-
-    def __init__(self, who: Completes) -> None:
-        self.chat = self.completions = self
-        self._who, self._calls = who, 0
-
-    async def create(
-        self, *, messages: Sequence[Any], tools: Any = None, max_tokens: int | None = None,
-        max_completion_tokens: int | None = None, extra_body: Mapping[str, Any] | None = None, **options: Any,
-    ) -> ChatCompletion:  # fmt: skip
-        """Return the model's next turn. The run decides how to sample: `temperature` and the like are ignored.
-
-        Options of the chat template go where OpenAI's client has them: extra_body={"chat_template_kwargs": {…}}.
-        """
-        template = read_template_options(
-            {"reasoning_effort": options.pop("reasoning_effort", None), **(extra_body or {})}
-        )
-        if options.pop("stream", False) or options.pop("n", 1) != 1:
-            raise ContractError("create() returns one complete answer per call", hint="Leave out stream and n.")
-        unknown = next((name for name in options if name not in OURS), None)
-        if unknown is not None:
-            raise ContractError(f"create() does not accept {unknown!r} here", hint=f"It accepts {', '.join(OURS)}.")
-        most = max_completion_tokens if max_completion_tokens is not None else max_tokens
-        reply, sampled, length = await self._who.complete(messages, tools, most, template)
-        self._calls += 1
-        calls = [FunctionCall(c.id, Function(c.name, json.dumps(dict(c.arguments)))) for c in reply.tool_calls]
-        finish = "length" if sampled.end != "stop" else "tool_calls" if calls else "stop"
-        said = AssistantMessage(None if calls else reply.content, calls or None, reply.reasoning or None)
-        choice = CompletionChoice(said, finish)
-        usage = Usage(length, len(sampled), length + len(sampled))
-        model = str(options.get("model", "policy"))
-        return ChatCompletion(f"call-{self._calls}", model, [choice], usage, int(time.time()))
-
-
 SPEAK = "Await client.chat.completions.create(messages=…), with messages that fit the model's context."
-
-
-class RolloutScenarios(Listed[Any]):
-    """What a custom agent is trained on: its rollout function, and the tasks to call it with."""
-
-    def __init__(
-        self,
-        rollout: Callable[..., Any],
-        tasks: Sequence[Any],
-        *,
-        held_out: Sequence[Any] | None = None,
-        name: str = "",
-    ) -> None:
-        if not inspect.iscoroutinefunction(rollout) or len(inspect.signature(rollout).parameters) != 2:
-            message = f"{rollout!r:.60} is not a rollout function"
-            raise ContractError(message, hint="Write async def rollout(client, task).")
-        super().__init__(tasks, held_out)
-        self.rollout, self.name = rollout, name or rollout.__name__
-
-    def make(self) -> Any:
-        message = "a rollout function runs its own conversations, so there is no environment to make"
-        raise ContractError(message, hint="Use CustomRollouts.")
 
 
 def rollout_for(scenarios: Scenarios, critic: bool = False) -> tuple[type[Conversations], Callable[..., Any], Collate]:
@@ -197,25 +56,16 @@ def rollout_for(scenarios: Scenarios, critic: bool = False) -> tuple[type[Conver
     return CustomRollouts, scenarios.rollout, rows_of_segments
 
 
-class TurnsUsedUp(ContractError):
-    """The agent called the model more often than `rollout.max_conversation_turns` allows."""
-
-    code = "turn_limit"
-
-
-class ContextUsedUp(ContractError):
-    """The messages leave no room in the model's context for an answer."""
-
-    code = "context_length_exceeded"
-
-
 class CustomRollouts(Conversations):
     """Groups of attempts made by a user's rollout function, which is `make`."""
 
     make: Callable[..., Any]
 
-    async def attempt(self, task: Task, number: int) -> Trajectory:
-        return await CustomAttempt(self, task, number).run()
+    async def run(self, make: Callable[..., Any], task: Task, number: int) -> Trajectory:
+        return await CustomAttempt(self, make, task, number).run()
+
+    def remote(self, place: Place) -> Callable[..., Any]:
+        return RemoteRollout(place, self.limits.seconds)
 
 
 @dataclass
@@ -251,8 +101,8 @@ class TokenSegment:
 class CustomAttempt:
     """One call of the rollout function, and the client it is given."""
 
-    def __init__(self, setting: CustomRollouts, task: Task, number: int) -> None:
-        self.setting, self.task, self.number = setting, task, number
+    def __init__(self, setting: CustomRollouts, rollout: Callable[..., Any], task: Task, number: int) -> None:
+        self.setting, self.rollout, self.task, self.number = setting, rollout, task, number
         self.segments: list[TokenSegment] = []
         self.turns = 0
         self.clock: asyncio.Timeout | None = None
@@ -269,12 +119,14 @@ class CustomAttempt:
         nothing = Score(0.0)
         try:
             async with asyncio.timeout(self.setting.limits.seconds) as self.clock:
-                outcome = await self.setting.make(CompletionClient(self), self.task.payload)
+                outcome = await self.rollout(CompletionClient(self), self.task.payload)
             return End.FINISHED, None, _score(outcome)
         except TurnsUsedUp:
             return End.TURN_LIMIT, None, nothing
         except ContextUsedUp:
             return End.TRUNCATED, None, nothing
+        except AttemptLost:
+            raise
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled(error):
                 raise
@@ -289,7 +141,7 @@ class CustomAttempt:
 
     async def complete(
         self, messages: Sequence[Any], tools: Any, most: int | None, options: Mapping[str, Any]
-    ) -> tuple[Reply, Sampled, int]:
+    ) -> Completed:
         """Return the model's turn after these messages. The timeout is paused while the model answers."""
         if self.turns >= self.setting.limits.turns:
             raise TurnsUsedUp(f"the model was called {self.turns} times, the limit of rollout.max_conversation_turns")
@@ -307,7 +159,7 @@ class CustomAttempt:
         segment.ended, segment.busy = self.setting.frame.ended(sampled), False
         segment.thoughts[len(segment.known)] = reply.reasoning
         segment.known.append(plain_message(message_of(reply)))
-        return reply, sampled, length
+        return Completed(reply, sampled.end == "stop", length, len(sampled))
 
     async def _sampled(self, segment: TokenSegment, turn: int, most: int | None) -> Sampled:
         setting, loop = self.setting, asyncio.get_running_loop()

@@ -6,6 +6,7 @@ its own seed, so what an attempt says depends only on the weights, its seed and 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -13,15 +14,17 @@ import numpy as np
 
 from groupwise.agents.conversation.chat_format import ROLES, Frame
 from groupwise.agents.conversation.turn import TemplateShape
-from groupwise.agents.environments.contract import Environment, Observation, Scenarios, Transition
+from groupwise.agents.environments.contract import Environment, Observation, Scenarios, Transition, failure_of
+from groupwise.agents.environments.worker_environments import RemoteEnvironment
 from groupwise.agents.memory.run_memory import RunMemory
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Sampled, SamplingParams
+from groupwise.language.samplers.token_engine import TokenEngine
+from groupwise.rollout.backends import AttemptLost, Place, RolloutWorkers
 from groupwise.thoughts import REASONING
 from groupwise.training.token_attempts import token_texts
 from groupwise.types import End, Failure, Group, Message, Task, Trajectory
-from groupwise.user_code import traceback_of
 
 
 class TokenTranscript:
@@ -97,17 +100,22 @@ class TurnTooSlow(ContractError):
 
 
 class Conversations:
-    """Runs a group of conversations for every task, with the engine in its own thread."""
+    """Runs a group of conversations for every task, with the engine in its own thread.
+
+    With `workers`, environments are made there and not by `make`.
+    """
+
+    independent = True
 
     def __init__(
-        self, engine: Engine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
+        self, engine: TokenEngine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
         group_size: int, seed: int, limits: ConversationLimits = USUAL, loop: EventLoop | None = None,
-        memory: RunMemory | None = None,
+        memory: RunMemory | None = None, workers: RolloutWorkers | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.frame, self.make, self.params = engine, frame, make, params
         self.group_size, self.seed, self.limits = group_size, seed, limits
         self.loop = loop or EventLoop("conversations")
-        self.memory = memory
+        self.memory, self.workers = memory, workers
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.engine.start()
@@ -115,7 +123,8 @@ class Conversations:
 
     async def gather(self, tasks: Sequence[Task]) -> list[Group]:
         """Collect the groups from inside a running event loop."""
-        places = asyncio.Semaphore(self.limits.in_flight)
+        # With workers their places are the limit: those who wait for one are the queue that the number follows.
+        places = asyncio.Semaphore(self.limits.in_flight) if self.workers is None else nullcontext()
 
         async def one_attempt(task: Task, number: int) -> Trajectory:
             async with places:
@@ -129,7 +138,16 @@ class Conversations:
         return [Group(f"g{task.seed}", task, tuple(next(rest) for _ in range(self.group_size))) for task in tasks]
 
     async def attempt(self, task: Task, number: int) -> Trajectory:
-        return await Conversation(self, task, number).run()
+        if self.workers is None:
+            return await self.run(self.make, task, number)
+        # Again from its beginning, on another worker, if the one that it had is lost.
+        return await self.workers.redo(lambda place: self.run(self.remote(place), task, number))
+
+    async def run(self, make: Callable[[], Environment], task: Task, number: int) -> Trajectory:
+        return await Conversation(self, make, task, number).run()
+
+    def remote(self, place: Place) -> Callable[..., Any]:
+        return lambda: RemoteEnvironment(place, self.limits.seconds)
 
     async def say(self, ids: Sequence[int], task: Task, number: int, turn: int, **changes: Any) -> Sampled:
         """Sample the model's next turn after these tokens, with a seed of its own."""
@@ -157,8 +175,8 @@ class Conversations:
 class Conversation:
     """One attempt, from its first message to its `End`."""
 
-    def __init__(self, setting: Conversations, task: Task, number: int) -> None:
-        self.setting, self.task, self.number = setting, task, number
+    def __init__(self, setting: Conversations, make: Callable[[], Environment], task: Task, number: int) -> None:
+        self.setting, self.make, self.task, self.number = setting, make, task, number
         self.transcript = TokenTranscript()
         self.messages: list[Message] = []
         self.opening = 0  # how many messages came before the model's first turn
@@ -177,12 +195,14 @@ class Conversation:
     async def _ending(self) -> tuple[End, Failure | None]:
         """Run the conversation and return how it ended. A fault of the environment becomes data of this attempt."""
         try:
-            environment = self.setting.make()
+            environment = self.make()
             try:
                 return await self._turns(environment), None
             finally:
                 if hasattr(environment, "close"):
                     await environment.close()
+        except AttemptLost:
+            raise
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled(error):
                 raise
@@ -295,14 +315,6 @@ def is_cancelled(error: BaseException) -> bool:
     """Return whether the current task is being cancelled. Code that raises CancelledError itself has failed."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def failure_of(error: BaseException) -> Failure:
-    if isinstance(error, GroupwiseError):
-        return Failure("environment", error.code, error.message, error.hint)
-    message = f"the environment raised {type(error).__name__}: {error}"
-    hint = "Correct it, then resume the run. Conversations it fails in are left out, not scored 0."
-    return Failure("environment", "raised", message[:2000], hint, traceback_of(error))
 
 
 def conversation_tasks(scenarios: Scenarios, seed: int) -> Callable[[int], Task]:

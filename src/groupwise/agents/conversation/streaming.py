@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.agents.conversation.chat_format import Frame
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Sampled, SamplingParams
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.language.thought_formats import hidden_tokens, prompt_end, thought_format
 from groupwise.thoughts import SplitText, open_end
 
@@ -122,7 +123,7 @@ class Utterance:
     """
 
     def __init__(
-        self, engine: Engine, frame: Frame, ids: Sequence[int], params: SamplingParams, seed: int,
+        self, engine: TokenEngine, frame: Frame, ids: Sequence[int], params: SamplingParams, seed: int,
         session: Hashable | None = None, held: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.engine, self.ids, self.params, self.seed, self.session = engine, ids, params, seed, session

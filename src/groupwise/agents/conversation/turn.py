@@ -20,7 +20,8 @@ from groupwise.agents.settings import AgentConfig
 from groupwise.agents.strategies import report, restore
 from groupwise.agents.tools.toolbox import Toolbox, ToolOutcome, ToolResult
 from groupwise.errors import ConfigError, ContractError
-from groupwise.language.engine import EndOfText, Engine
+from groupwise.language.engine import EndOfText
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.thoughts import REASONING
 from groupwise.types import Message
 
@@ -147,7 +148,7 @@ class TurnTaker(Protocol):
     store: ConversationStore
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> TokenEngine: ...
     @property
     def frame(self) -> Frame: ...
     def working_on(self, conversation_id: str) -> AbstractContextManager[None]: ...

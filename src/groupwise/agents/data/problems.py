@@ -10,7 +10,6 @@ import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -105,21 +104,24 @@ class Epochs(Generic[T]):
 
     def __init__(self, train: list[T], test: list[T]) -> None:
         self.train, self.test = train, test
-        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+        self._orders: dict[tuple[int, int], list[int]] = {}
 
     def training(self, seed: int, number: int) -> T:
         epoch, place = divmod(number, len(self.train))
-        return self.train[self._epoch(seed, epoch)[place]]
+        return self.train[self._order(seed, epoch)[place]]
 
     def held_out(self, seed: int, count: int) -> list[T]:
         """Return `count` held-out items; all of them if there are no more."""
         test = self.test or self.train
         return test if count >= len(test) else random.Random(seed).sample(test, count)
 
-    def _shuffled(self, seed: int, epoch: int) -> list[int]:
-        order = list(range(len(self.train)))
-        random.Random(f"{seed}/{epoch}").shuffle(order)
-        return order
+    def _order(self, seed: int, epoch: int) -> list[int]:
+        if (seed, epoch) not in self._orders:
+            order = list(range(len(self.train)))
+            random.Random(f"{seed}/{epoch}").shuffle(order)
+            # Two epochs at a time: attempts of a step may fall into this one and the next.
+            self._orders = {**dict([*self._orders.items()][-1:]), (seed, epoch): order}
+        return self._orders[seed, epoch]
 
 
 def is_correct(score: Score) -> bool | None:

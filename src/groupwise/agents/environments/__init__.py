@@ -3,7 +3,7 @@
 contract             what an environment and its scenarios must offer; start here to write your own
 registry             `task.environment` → scenarios
 checker              finds out whether an environment keeps the contract
-worker_environments  environments in worker processes, for those that compute a lot
+worker_environments  the same in a worker: another process or machine
 conversation         scenarios with a scripted, rule-based or model-played user
 task                 a goal and a function that checks it; problems with one answer as one turn
 orders               questions about a shop, answered with tools on a real database

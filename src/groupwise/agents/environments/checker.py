@@ -237,7 +237,7 @@ def _stalls(first: Sequence[Heard], again: Sequence[Heard]) -> Iterator[Failure]
     worst = max(min(one.stall, other.stall) for one, other in zip(first, again, strict=True))
     if worst > STALL:
         message = f"one call blocked the event loop, and so all other conversations, for {worst:.2f} s"
-        hint = "Await slow work, run it in a thread (asyncio.to_thread), or run the environment in InProcesses."
+        hint = "Await slow work, run it in a thread (asyncio.to_thread), or set rollout.backend = 'processes'."
         yield _failure("blocking", message, hint)
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, TypeVar
 
 from groupwise.agents.data.problems import Epochs
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ContractError, GroupwiseError
 from groupwise.thoughts import REASONING
-from groupwise.types import End, Message, Task
+from groupwise.types import End, Failure, Message, Task
+from groupwise.user_code import traceback_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,25 @@ class Transition:
     reward: float = 0.0
     end: End | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+
+
+class EnvironmentFailed(ContractError):
+    """An environment failed in a worker, which says how."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message, hint=failure.hint)
+        self.failure = failure
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that an attempt is given for what its environment, or something in it, raised."""
+    if isinstance(error, EnvironmentFailed):
+        return error.failure
+    if isinstance(error, GroupwiseError):
+        return Failure("environment", error.code, error.message, error.hint)
+    message = f"the environment raised {type(error).__name__}: {error}"
+    hint = "Correct it, then resume the run. Conversations it fails in are left out, not scored 0."
+    return Failure("environment", "raised", message[:2000], hint, traceback_of(error))
 
 
 class Environment(Protocol):

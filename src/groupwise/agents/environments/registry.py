@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from groupwise.agents.conversation.custom_rollout import RolloutScenarios
+from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.data import reasoning_gym
 from groupwise.agents.data.rows import refused
 from groupwise.agents.environments import textarena

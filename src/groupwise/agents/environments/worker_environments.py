@@ -1,129 +1,220 @@
-"""Environments in worker processes: one that computes for a second then delays only its own conversations.
+"""Conversations whose other side runs in a worker: environments, tools, and your own rollout functions.
 
-    scenarios = …
-    with InProcesses(scenarios.make, workers=2) as processes:
-        Conversations(engine, frame, processes.make, …)
+    here: Conversation ── reset, step ──► worker: the environment of that conversation
+    here: CustomAttempt ── start ──► worker: the rollout function ── what it asks the model ──► here: the answer ──► …
 
-A worker holds many conversations and does one step at a time. If it dies or hangs, the conversations it held fail and
-another worker takes its place. Messages are pickled, so `make` must be importable in the worker (a function or class of
-a module, or a bound method of an object that can be pickled), and tasks must be picklable too.
+The model and the tokens stay here. An attempt keeps its worker from beginning to end; if that is lost, the attempt is
+made again on another from its beginning, with the same seeds. Tasks, replies and messages are pickled.
 """
+
+from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
-from groupwise.agents.environments.contract import Environment, Observation, Reply, Transition
-from groupwise.errors import ConfigError, ContractError
-from groupwise.types import Task
-from groupwise.workers import RequestFailed, WorkerLost, Workers, WorkerTimeout
+from groupwise.agents.conversation.completion_client import (
+    Completed,
+    Completes,
+    CompletionClient,
+    ContextUsedUp,
+    RolloutScenarios,
+    TurnsUsedUp,
+)
+from groupwise.agents.environments.contract import (
+    Environment,
+    EnvironmentFailed,
+    Observation,
+    Reply,
+    Scenarios,
+    Transition,
+    failure_of,
+)
+from groupwise.agents.environments.registry import find_scenarios
+from groupwise.config import TaskSettings
+from groupwise.errors import ContractError
+from groupwise.rollout.backends import AttemptLost, Place
+from groupwise.types import Failure, Task
+
+# Seconds beyond the limit of a turn after which a worker that does not even notice the end of its time is killed.
+GRACE = 1.0
+_numbers = itertools.count()
+# What a worker answers about an attempt that it does not have: it took the place of the one that had it.
+_UNKNOWN = "unknown attempt"
 
 
-class InProcesses:
-    """Makes environments that live in worker processes, which start with the first conversations.
+class RemoteAttempt:
+    """What both kinds of attempts have in common: a number in their worker, and that it is forgotten in the end."""
 
-    Args:
-      make: makes one environment; called in a worker.
-      workers: how many processes.
-      seconds: how long a step may take before its worker counts as hanging and is replaced; None for any time.
-    """
+    def __init__(self, place: Place, seconds: float | None) -> None:
+        self.place, self.number = place, next(_numbers)
+        self.seconds = None if seconds is None else seconds + GRACE
+        self.open = False
 
-    def __init__(self, make: Callable[[], Environment], workers: int = 2, seconds: float | None = 60.0) -> None:
-        if workers < 1:
-            raise ConfigError(f"workers is {workers}, but must be at least 1", field="workers")
-        self.count, self.seconds = workers, seconds
-        self._workers = Workers(_HeldEnvironments, workers, args=(make,))
-        self._numbers = itertools.count()
-
-    def make(self) -> "RemoteEnvironment":
-        """Return an environment whose reset and step run in a worker."""
-        return RemoteEnvironment(self, next(self._numbers))
-
-    async def ask(self, number: int, what: str, given: Any) -> Any:
-        """Ask a conversation's environment in the worker that has it."""
-        # A conversation always goes to the same worker, which has its environment.
-        request, place = (number, what, given), number % self.count
+    async def ask(self, what: str, given: Any) -> Any:
         try:
-            return await asyncio.wrap_future(self._workers.submit(request, worker=place, seconds=self.seconds))
-        except WorkerTimeout:
-            message = f"{what} of the environment took longer than {self.seconds:g} s, so its process was killed"
-            raise WorkerLost(message, hint="Raise the limit of InProcesses, or make the environment faster.") from None
-        except RequestFailed as error:
-            raise (WorkerLost if error.code == WorkerLost.code else ContractError)(error.message) from None
+            answer = await self.place.ask((self.number, what, given), self.seconds)
+        except AttemptLost:
+            self.open = False
+            raise
+        if answer == _UNKNOWN:
+            self.open = False
+            raise AttemptLost("the attempt's worker was replaced while the attempt was under way")
+        if isinstance(answer, _Limit):
+            raise answer.error
+        if isinstance(answer, Failure):
+            raise EnvironmentFailed(answer)
+        return answer
 
-    def forget(self, number: int) -> None:
-        """Close a conversation's environment, without waiting for it."""
-        self._workers.submit((number, "close", None), worker=number % self.count, seconds=self.seconds)
-
-    def close(self) -> None:
-        """End all workers; conversations that they still hold fail."""
-        self._workers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    async def close(self) -> None:
+        if self.open:
+            self.open = False
+            self.place.tell((self.number, "close", None))
 
 
-class RemoteEnvironment:
-    """The environment of one conversation, in another process."""
-
-    def __init__(self, processes: InProcesses, number: int) -> None:
-        self.processes, self.number = processes, number
-        self._open = False
+class RemoteEnvironment(RemoteAttempt):
+    """The environment of one conversation, in a worker."""
 
     async def reset(self, task: Task) -> Observation:
-        self._open = True
-        observation: Observation = await self._ask("reset", task)
+        self.open = True
+        observation: Observation = await self.ask("reset", task)
         return observation
 
     async def step(self, reply: Reply) -> Transition:
-        if not self._open:
+        if not self.open:
             raise ContractError("step was called before reset")
-        transition: Transition = await self._ask("step", reply)
+        transition: Transition = await self.ask("step", reply)
+        # The worker has closed an environment whose conversation is over.
+        self.open = getattr(transition, "end", None) is None
         return transition
 
-    async def close(self) -> None:
-        if self._open:
-            self._open = False
-            self.processes.forget(self.number)
 
-    async def _ask(self, what: str, given: Any) -> Any:
+class RemoteRollout(RemoteAttempt):
+    """A rollout function in a worker, which asks here whenever it calls the model."""
+
+    async def __call__(self, client: CompletionClient, payload: Any) -> Any:
+        self.open = True
         try:
-            return await self.processes.ask(self.number, what, given)
-        except WorkerLost:
-            self._open = False
-            raise
+            answer = await self.ask("start", payload)
+            while isinstance(answer, _ModelCall):
+                answer = await self.ask("answer", (answer.number, await _settled(client.who, answer)))
+            self.open = False
+            return answer.value
+        finally:
+            await self.close()
 
 
-class _HeldEnvironments:
-    """The environments of one worker's conversations; runs in the worker."""
+async def _settled(who: Completes, call: _ModelCall) -> Completed | BaseException:
+    try:
+        return await who.complete(call.messages, call.tools, call.most, call.options)
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:  # raised once more where the function called
+        return error
 
-    def __init__(self, make: Callable[[], Environment]) -> None:
-        self.make = make
-        self.held: dict[int, Environment] = {}
+
+@dataclass(frozen=True, slots=True)
+class _ModelCall:
+    """What a rollout function asked of the model."""
+
+    number: int
+    messages: Sequence[Any]
+    tools: Any
+    most: int | None
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A rollout function reached a limit of its run, which is no fault."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """What a rollout function returned."""
+
+    value: Any
+
+
+class AttemptWorker:
+    """The handler in a worker. `source` is the run's [task] section, or scenarios that were made in code."""
+
+    def __init__(self, source: Mapping[str, Any] | Scenarios) -> None:
+        scenarios = find_scenarios(TaskSettings(**source)) if isinstance(source, Mapping) else source
+        self.make: Callable[..., Any] = scenarios.rollout if isinstance(scenarios, RolloutScenarios) else scenarios.make
+        self.held: dict[int, Environment | _RunningRollout] = {}
 
     async def __call__(self, request: tuple[int, str, Any]) -> Any:
         number, what, given = request
+        if what == "close":
+            await self._close(number)
+            return None
         try:
-            if what == "close":
-                await _close(self.held.pop(number, None))
-                return None
             if what == "reset":
                 self.held[number] = self.make()
-            if number in self.held:
-                return await getattr(self.held[number], what)(given)
+            if what == "start":
+                self.held[number] = _RunningRollout(self.make, given)
+            held: Any = self.held.get(number)
+            if held is None:
+                return _UNKNOWN
+            answer = await (held.next(given) if what in ("start", "answer") else getattr(held, what)(given))
+        except (TurnsUsedUp, ContextUsedUp) as limit:
+            await self._close(number)
+            return _Limit(limit)
         except Exception as error:
-            raise ContractError(f"in its process, {what} raised {type(error).__name__}: {error}") from error
-        raise WorkerLost("the conversation's process ended and was replaced by another")
+            await self._close(number)
+            return failure_of(error)
+        if isinstance(answer, _Returned) or getattr(answer, "end", None) is not None:
+            await self._close(number)
+        return answer
+
+    async def _close(self, number: int) -> None:
+        held: Any = self.held.pop(number, None)
+        if hasattr(held, "close"):
+            await held.close()
 
     async def close(self) -> None:
-        for environment in self.held.values():
-            await _close(environment)
+        for number in list(self.held):
+            with suppress(Exception):
+                await self._close(number)
 
 
-async def _close(environment: Any) -> None:
-    if hasattr(environment, "close"):
-        await environment.close()
+class _RunningRollout:
+    """A rollout function under way. Its calls of the model are queued, and go out one at a time."""
+
+    def __init__(self, rollout: Callable[[CompletionClient, Any], Awaitable[Any]], payload: Any) -> None:
+        self._calls: asyncio.Queue[_ModelCall | None] = asyncio.Queue()
+        self._answers: dict[int, asyncio.Future[Completed]] = {}
+        self._numbers = itertools.count()
+        self._work = asyncio.ensure_future(rollout(CompletionClient(self), payload))
+        self._work.add_done_callback(lambda _: self._calls.put_nowait(None))
+
+    async def complete(
+        self, messages: Sequence[Any], tools: Any, most: int | None, options: Mapping[str, Any]
+    ) -> Completed:
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._calls.put_nowait(_ModelCall(number, messages, tools, most, options))
+        completed: Completed = await answer
+        return completed
+
+    async def next(self, given: Any) -> _ModelCall | _Returned:
+        """Pass on the model's answer, if this is one, and wait for the next call or the end."""
+        if self._answers:
+            number, answer = given
+            waiting = self._answers.pop(number)
+            if isinstance(answer, BaseException):
+                waiting.set_exception(answer)
+            else:
+                waiting.set_result(answer)
+        call = await self._calls.get()
+        return _Returned(await self._work) if call is None else call
+
+    async def close(self) -> None:
+        self._work.cancel()
+        await asyncio.gather(self._work, return_exceptions=True)

@@ -1,13 +1,14 @@
 """Words as stems, with synonyms: how much of a question a text answers, without a model.
 
-The stems are those of a light suffix stripper, which maps the forms of an English word to one text; other languages are
-compared by their words as they are written.
+Other languages than English are compared by their words as they are written.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
+
+from groupwise.stems import stem
 
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # Words that say nothing about what a text is about.
@@ -27,44 +28,11 @@ STOP_WORDS = frozenset(
     )
 )
 SYNONYM, TOPIC, NEAR = 0.8, 0.35, 0.7  # what a synonym, a word of the topic and a misspelt word count, against 1
-# In this order; what remains must have three letters, one of them a vowel.
-SUFFIXES = (
-    ("iness", "y"), ("ations", ""), ("ation", ""), ("ements", ""), ("ement", ""), ("ments", ""), ("ment", ""),
-    ("ingly", ""), ("edly", ""), ("ings", ""), ("ing", ""), ("ies", "y"), ("ied", "y"), ("ily", "y"), ("ness", ""),
-    ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("ers", ""), ("ed", ""), ("er", ""), ("ly", ""),
-    ("able", ""), ("ible", ""), ("al", ""), ("s", ""),
-)  # fmt: skip
-VOWEL = re.compile("[aeiouy]")
 
 
 def words(text: str) -> list[str]:
     """The words of a text in lower case, with straight apostrophes."""
     return WORD.findall(text.replace("’", "'").lower())
-
-
-@lru_cache(65536)
-def stem(word: str) -> str:
-    """The stem of an English word: `arrived`, `arrives` and `arriving` have the same."""
-    word = word.removesuffix("'s")
-    if not word.isascii() or any(letter.isdigit() for letter in word) or len(word) < 4:
-        return word
-    found = word
-    for suffix, instead in SUFFIXES:
-        rest = word.removesuffix(suffix)
-        if rest != word and len(rest) >= 3 and VOWEL.search(rest) and not (suffix == "s" and rest[-1] in "su"):
-            found = rest + instead
-            break
-    # stopped: stopp, stop; cancelled: cancell, cancel; but call and miss stay.
-    if (
-        len(found) > 3
-        and found[-1] == found[-2]
-        and (found[-1] not in "aeiouls" or (found[-1] == "l" and len(found) > 4))
-    ):
-        found = found[:-1]
-    # The last letter differs between "arrive" and "arriving", "carry" and "carries".
-    if len(found) > 3 and found[-1] == "e":
-        return found[:-1]
-    return found[:-1] + "i" if found[-1] == "y" and not VOWEL.match(found[-2]) else found
 
 
 def terms(text: str) -> list[str]:

@@ -21,6 +21,8 @@ from groupwise.agents.environments.contract import Reply
 from groupwise.agents.openai.requests import CompletionRequest, RequestError
 from groupwise.language.engine import Engine, Sampled
 from groupwise.language.engine.request import OnToken
+from groupwise.language.engine.steering import Grammar, Likeliest, Penalties, Several, Steering
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.thoughts import REASONING
 from groupwise.training.token_attempts import answer_text, is_special, token_texts
 from groupwise.types import Message
@@ -33,7 +35,7 @@ class Completion:
 
     KIND, CHUNK = "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, engine: Engine, frame: Frame, request: CompletionRequest, model: str) -> None:
+    def __init__(self, engine: TokenEngine, frame: Frame, request: CompletionRequest, model: str) -> None:
         self.engine, self.request, self.model = engine, request, model
         self.frame = frame.with_options(request.options)
         self.id, self.created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())
@@ -79,14 +81,36 @@ class Completion:
                 field="messages",
             )
         seeds = [self._seed(number) for number in range(self.request.count)]
-        vocabulary = int(self.engine.model.config.get_text_config().vocab_size)
-        steerings = [self.request.steering(self.frame.tokenizer, vocabulary) for _ in seeds]
+        steerings = [self._steering() for _ in seeds]
         self.likeliest = [seen for _, seen in steerings]
         futures = [
-            self.engine.submit(prompt, self.request.params, seed, None, on_token, steering)
-            for seed, (steering, _) in zip(seeds, steerings, strict=True)
+            self._future(prompt, seed, on_token, steering) for seed, (steering, _) in zip(seeds, steerings, strict=True)
         ]
         return prompt, futures
+
+    def _future(
+        self, prompt: Sequence[int], seed: int, on_token: OnToken | None, steering: Steering | None
+    ) -> Future[Sampled]:
+        if steering is None:
+            return self.engine.submit(prompt, self.request.params, seed, None, on_token)
+        if not isinstance(self.engine, Engine):
+            message = "this sampler cannot follow response_format, penalties or top_logprobs"
+            raise RequestError(message, hint="Serve the model with the built-in engine.")
+        return self.engine.submit(prompt, self.request.params, seed, None, on_token, steering)
+
+    def _steering(self) -> tuple[Steering | None, Likeliest | None]:
+        """What steers one answer, and where the alternatives of its tokens are kept."""
+        asked, parts = self.request, list[Steering]()
+        seen = Likeliest(asked.logprobs) if asked.logprobs else None
+        if seen is not None:
+            parts.append(seen)
+        if asked.penalties is not None:
+            parts.append(Penalties(*asked.penalties))
+        if asked.schema is not None:
+            # Last: whatever the penalties prefer, the answer fits the schema.
+            vocabulary = int(getattr(self.engine, "vocabulary", len(self.frame.tokenizer)))
+            parts.append(Grammar(self.frame.tokenizer, vocabulary, asked.schema))
+        return (Several(parts) if parts else None), seen
 
     def _opening(self) -> Sequence[int]:
         return self.frame.opening(self.request.messages, self.request.tools)

@@ -1,15 +1,18 @@
 """Reads and checks a chat-completions request. What cannot be honoured is refused by name, never silently ignored."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from groupwise.agents.data.problems import template_options
 from groupwise.errors import ContractError
-from groupwise.language.engine import SamplingParams
-from groupwise.language.engine.steering import Grammar, Likeliest, Penalties, Several, Steering
 from groupwise.types import Message
+
+if TYPE_CHECKING:  # rollout workers read messages too, and load no model
+    from groupwise.language.engine import SamplingParams
 
 NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 PENALTIES = ("frequency_penalty", "presence_penalty")
@@ -52,16 +55,8 @@ class CompletionRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     prompt: str | None = None
     logprobs: int | None = None
-    penalties: Penalties | None = None
+    penalties: tuple[float, float, Mapping[int, float]] | None = None
     schema: Mapping[str, Any] | None = None
-
-    def steering(self, tokenizer: Any, vocabulary: int) -> tuple[Steering | None, Likeliest | None]:
-        """What steers one answer, and where the alternatives of its tokens are kept."""
-        seen = Likeliest(self.logprobs) if self.logprobs else None
-        grammar = None if self.schema is None else Grammar(tokenizer, vocabulary, self.schema)
-        # The grammar is last: whatever the penalties prefer, the answer fits the schema.
-        parts = [part for part in (seen, self.penalties, grammar) if part is not None]
-        return (Several(parts) if parts else None), seen
 
 
 def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
@@ -126,7 +121,8 @@ def _logprobs(given: Mapping[str, Any]) -> int | None:
     return int(most) if asked else None
 
 
-def _penalties(given: Mapping[str, Any]) -> Penalties | None:
+def _penalties(given: Mapping[str, Any]) -> tuple[float, float, Mapping[int, float]] | None:
+    """The frequency and the presence penalty, and the biases of tokens; None if nothing is set."""
     frequency, presence = (_number(given, name) if name in given else 0.0 for name in PENALTIES)
     bias = given.get("logit_bias", {})
     try:
@@ -136,7 +132,7 @@ def _penalties(given: Mapping[str, Any]) -> Penalties | None:
         raise RequestError(message, field="logit_bias") from None
     if any(token < 0 or not abs(value) <= LARGEST for token, value in biases.items()):
         raise RequestError(f"logit_bias is {bias!r:.80}, with a token or number out of range", field="logit_bias")
-    return Penalties(frequency, presence, biases) if frequency or presence or biases else None
+    return (frequency, presence, biases) if frequency or presence or biases else None
 
 
 def _schema(wanted: Any) -> Mapping[str, Any] | None:

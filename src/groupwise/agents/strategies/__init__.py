@@ -2,6 +2,7 @@
 
     registry            the contract, how strategies are found, and `Signal` to recognise phrases; start here
     reading             what a turn means in its dialogue: whether a matter is settled, what somebody wants
+    phrases, polarity   the phrases by which turns are read; whether a turn sounds like success or failure
     intents             what the user actually wants, by domain
     customer_service, technical_support, educational, sales
 

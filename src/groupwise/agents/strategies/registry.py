@@ -25,7 +25,9 @@ class Signal:
     """Phrases of entire words as regular expressions, separated by ` | `. With `denied`, "not happy" does not count."""
 
     def __init__(self, phrases: str, *, denied: bool = True) -> None:
-        choices = [" ".join(phrase.split()) for phrase in re.split(r"\s\|\s", phrases.strip())]
+        # A line may break after a space, or after a "|" inside a phrase.
+        joined = re.sub(r"(?<=\S)\|\n\s*", "|", phrases.strip())
+        choices = [" ".join(phrase.split()) for phrase in re.split(r"\s\|\s", joined)]
         assert all(choices)
         # Entire words only: "late" must not match in "later".
         self.pattern = re.compile(rf"(?<!\w)(?:{'|'.join(choices)})(?!\w)", re.IGNORECASE)

@@ -23,7 +23,8 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.config import TrainingConfig
-from groupwise.control.grpo import Episodes, make_environment
+from groupwise.control.environments import make_environment
+from groupwise.control.grpo import Episodes
 from groupwise.control.policy import MLPPolicy
 from groupwise.core import discounted_returns, group_return_to_go
 from groupwise.errors import ContractError, GroupwiseError

@@ -28,6 +28,7 @@ from groupwise.workflows.partial_orders import in_order, reduced
 from groupwise.workflows.scoring import DesignScore, ScorePart
 from groupwise.workflows.scoring.lost_cases import LostCases
 from groupwise.workflows.scoring.measures import MEASURES
+from groupwise.workflows.wording import in_time, time_unit
 
 # How many names a line lists before "and n more".
 LISTED = 4
@@ -266,17 +267,6 @@ def shown(name: str, value: float) -> str:
         return f"{value:.0%}"
     unit = next((measure.unit for measure in MEASURES if measure.name == name), "")
     return in_time(value) if unit == "s" else f"{value:.4g}" + (f" {unit}" if unit else "")
-
-
-def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit people would use for a time, and its length in seconds."""
-    units = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
-    return next(((unit, size) for unit, size in units if 2 * size <= seconds < math.inf), ("s", 1.0))
-
-
-def in_time(seconds: float) -> str:
-    unit, size = time_unit(seconds)
-    return f"{seconds / size:.3g} {unit}"
 
 
 def one_line(block: Block) -> str:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from groupwise.designer.results.explanation import ParetoRow, time_unit
+from groupwise.designer.results.explanation import ParetoRow
 from groupwise.designer.results.outcome import STAGES, Generation
 from groupwise.reporting.canvas import BLUE, COLOURS, GREEN, INK, MUTED, ORANGE, RULE, label_ends, stacked_axes
 from groupwise.training.formatting import number
 from groupwise.workflows.scoring import ScorePart
+from groupwise.workflows.wording import time_unit
 
 ORIGINS = ("likeliest", "sample", "edit", "memory", "rule")
 

@@ -17,7 +17,7 @@ from groupwise.designer.learning import likeliest
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.results.course import candidates_line, diversity_table
-from groupwise.designer.results.explanation import ParetoRow, in_time, lines_of, listed, one_line, row_of
+from groupwise.designer.results.explanation import ParetoRow, lines_of, listed, one_line, row_of
 from groupwise.designer.results.figures import draw_front, draw_generations, draw_parts, draw_stages
 from groupwise.designer.results.outcome import STAGES, DesignOutcome
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, held_out, own_requirements
@@ -25,8 +25,10 @@ from groupwise.reporting.figures import Picture, csv_text
 from groupwise.reporting.page import figure, whole_page
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.workflows.blocks import Design
+from groupwise.workflows.duties import on_duty
 from groupwise.workflows.pictures.svg import svg
 from groupwise.workflows.scoring import ScorePart
+from groupwise.workflows.wording import in_time
 
 WIDEST = 110
 # Lines of the workflow before it is cut off.
@@ -45,6 +47,7 @@ def _terminal_parts(
 ) -> Iterator[RenderableType]:
     yield _headline_text(call)
     yield Padding(picture(call, width - 2), (1, 0, 0, 2), expand=False)
+    yield Padding(Text(staff_words(call)), (1, 0, 0, 2), expand=False)
     if rows := call.rows():
         yield section("Pareto-optimal designs")
         yield Padding(pareto_table(rows, call.choice, call.explanation.baseline.given), (0, 0, 0, 2), expand=False)
@@ -81,6 +84,17 @@ def picture(call: DesignReport, width: int) -> RenderableType:
     """The workflow as a few lines of text."""
     lines = Text(one_line(call.design.root)).wrap(Console(width=width), width)
     return Group(*lines[:LONGEST], *([Text("…", style="dim")] if len(lines) > LONGEST else []))
+
+
+def staff_words(call: DesignReport) -> str:
+    """Who works: the servers of every pool, and the people among them by name."""
+    requirements, servers = call.outcome.requirements, dict(call.design.servers)
+    at_work = on_duty(requirements, servers)
+    found = []
+    for pool, count in servers.items():
+        named = [who for who in at_work.get(pool, ()) if who in requirements.people]
+        found.append(f"{pool} {count}" + (f" ({', '.join(named)})" if named else ""))
+    return f"Staff: {', '.join(found)}" if found else "Staff: nobody is needed"
 
 
 def pareto_table(rows: Sequence[ParetoRow], choice: int, given: bool) -> RenderableType:

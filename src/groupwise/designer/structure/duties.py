@@ -1,24 +1,22 @@
 """Who can do what with the pools and servers of a plan, so that no case waits for somebody who is not there.
 
-Whoever is free and allowed takes work, without a thought for later duties. A plan is safe if nobody's choice can leave
-a later activity without anybody: whoever did the first of two bound activities can do the second, and more people can
-do a separated activity than may have done its counterparts before.
+Work is given to people who leave somebody for the duties that follow, so a plan is safe if there is one way to share
+out everything that duties link.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterator, Mapping, Sequence
 
 from groupwise.workflows.duties import MOST_UNNAMED, members
 from groupwise.workflows.requirements import Requirements
 
+# So many ways to share out work are tried before one is taken to exist.
+MOST_TRIED = 2_000
+
 
 class DutyRoster:
-    """Sets of people are bit masks. `before` [activities, activities] says which activities come before which."""
+    """Sets of people are bit masks."""
 
-    def __init__(self, requirements: Requirements, before: npt.NDArray[np.bool_]) -> None:
-        self.before = before
+    def __init__(self, requirements: Requirements) -> None:
         self.pools = list(requirements.pools.values())
         self.number = {name: n for n, name in enumerate(requirements.activities)}
         people = list(requirements.people)
@@ -38,10 +36,22 @@ class DutyRoster:
         self.skilled = [sum(1 << n for n, own in enumerate(skills) if some <= own) for some in asked]
         rules = requirements.rules
         self.apart, self.bound = self._partners(rules.different_people), self._partners(rules.same_person)
-        self.rounds = [{self.number[name] for name in (*loop.activities, *loop.redo)} for loop in requirements.loops]
         skilled = [activity for activity, some in enumerate(asked) if some]
         # The activities for which it matters who works.
         self.watched = sorted({*self.apart, *self.bound, *skilled})
+        self.linked = list(self._linked())
+
+    # Activities that duties link, directly or through others.
+    def _linked(self) -> Iterator[list[int]]:
+        seen = set[int]()
+        for start in self.watched:
+            group = [] if start in seen else [start]
+            for one in group:
+                near = (*self.apart.get(one, ()), *self.bound.get(one, ()))
+                group += [other for other in dict.fromkeys(near) if other not in group]
+            seen.update(group)
+            if group:
+                yield group
 
     def _partners(self, pairs: Sequence[tuple[str, str]]) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -55,29 +65,9 @@ class DutyRoster:
         """Who may do an activity in a pool, of those who work."""
         return sum(1 << person for person in self.staff[pool]) & self.skilled[activity] & working
 
-    def first(self, one: int, other: int) -> bool:
-        """Whether one activity may be done before the other."""
-        again = any(one in around and other in around for around in self.rounds)
-        return again or not self.before[other, one]
-
     def fits(self, one: int, pool: int, other: int, other_pool: int) -> bool:
         """Whether two activities with a duty between them may be done in these pools, at full staffing."""
-        safe = True
-        if other in self.apart.get(one, ()):
-            safe = self._separable(one, pool, other, other_pool) and self._separable(other, other_pool, one, pool)
-        if other in self.bound.get(one, ()):
-            safe = (
-                safe and self._bindable(one, pool, other, other_pool) and self._bindable(other, other_pool, one, pool)
-            )
-        return safe
-
-    def _separable(self, one: int, pool: int, other: int, other_pool: int, working: int = -1) -> bool:
-        able, others = self.able(other, other_pool, working), self.able(one, pool, working)
-        return able.bit_count() > 1 or not able & others or not self.first(one, other)
-
-    def _bindable(self, one: int, pool: int, other: int, other_pool: int, working: int = -1) -> bool:
-        able, others = self.able(one, pool, working), self.able(other, other_pool, working)
-        return not able & ~others or not self.first(one, other)
+        return self._shared_out({one: self.able(one, pool), other: self.able(other, other_pool)})
 
     def fewest(self, pools: Sequence[int]) -> list[int]:
         """The fewest servers of each pool with which a plan is safe, or all it may have, for the activities' pools."""
@@ -86,25 +76,36 @@ class DutyRoster:
             count[short] += 1
         return count
 
-    # The first pool that is short of people, and could have more.
+    # A pool that is short of people, and could have more: the one with the fewest for what it has to share out.
     def _short(self, pools: Sequence[int], count: Sequence[int]) -> int | None:
         working = sum({1 << person for staff, n in zip(self.staff, count, strict=True) for person in staff[:n]})
-        for activity in self.watched:
-            pool = pools[activity]
-            if pool < 0:
-                continue
-            able = self.able(activity, pool, working)
-            earlier = {
-                other for other in self.apart.get(activity, ()) if pools[other] >= 0 and self.first(other, activity)
-            }
-            before = [other for other in earlier if self.able(other, pools[other], working) & able]
-            if able.bit_count() <= len(before) and self._room(pool, count):
-                return pool
-            for other in self.bound.get(activity, ()):
-                kept = pools[other] < 0 or self._bindable(other, pools[other], activity, pool, working)
-                if not kept and self._room(pool, count):
-                    return pool
+        for group in self.linked:
+            able = {one: self.able(one, pools[one], working) for one in group if pools[one] >= 0}
+            if not self._shared_out(able):
+                room = [one for one in able if self._room(pools[one], count)]
+                if room:
+                    return pools[min(room, key=lambda one: able[one].bit_count())]
         return None
+
+    def _shared_out(self, able: Mapping[int, int]) -> bool:
+        """Whether there is somebody for each of some activities, by who may do them; assumed after many attempts."""
+        order = sorted(able, key=lambda one: able[one].bit_count())
+        stack: list[tuple[int, ...]] = [()]
+        for _ in range(MOST_TRIED):
+            if not stack:
+                return False
+            given = stack.pop()
+            if len(given) == len(order):
+                return True
+            one = order[len(given)]
+            left = able[one]
+            for other, person in zip(order, given, strict=False):
+                left &= ~person if other in self.apart.get(one, ()) else -1
+                left &= person if other in self.bound.get(one, ()) else -1
+            while left:
+                stack.append((*given, left & -left))
+                left &= left - 1
+        return True
 
     def _room(self, pool: int, count: Sequence[int]) -> bool:
         return count[pool] < min(self.pools[pool].most, len(self.staff[pool]))

@@ -106,9 +106,10 @@ class LayoutBuilder:
         items = self._without_rings(self._asked_again(items))
         gate = self._gate([item for item, _ in items]) if tail else None
         others = [(item, early) for item, early in items if item is not gate]
+        self._note_rings([item for item, _ in items], [one for one, _ in items if one.kind == "loop"])
         if gate is None or (others and _many_go_on(gate)):
             # Nothing ends; or cases of several branches go on together, so that those that do not end on the way.
-            self._note_rings([item for item, _ in items])
+            self._note_rings([item for item, _ in items], [one for one, _ in items if one.kind == "choice"])
             for item, early in items:
                 self._unit(item, region, early, last=last, tail=False)
             return region
@@ -242,6 +243,10 @@ class LayoutBuilder:
                 id(other): max((level[a] + 1 for a in level if self.later[a] & other.mask), default=0)
                 for other in others
             }
+            over = max((_last_level(branch, level, piece) for branch in piece.branches if branch.ends), default=0)
+            for other in others:
+                if self._is_over_before(piece, other):
+                    entry[id(other)] = max(entry[id(other)], over + 1)
             for _ in others:
                 for one, later in behind:
                     for other in later:
@@ -291,7 +296,15 @@ class LayoutBuilder:
 
     def _is_before(self, one: Item, other: Item) -> bool:
         decides = other.kind == "choice" and one.mask >> other.after & 1
-        return bool(decides) or any(self.later[activity] & other.mask for activity in one.activities)
+        waits = bool(decides) or any(self.later[activity] & other.mask for activity in one.activities)
+        return waits or self._is_over_before(one, other)
+
+    def _is_over_before(self, one: Item, other: Item) -> bool:
+        """Whether a choice may end the case that something else would go on with after the decision."""
+        ended = [branch for branch in one.branches if branch.ends] if one.kind == "choice" else []
+        needed = mask_of(a for branch in ended for item in branch.items for a in item.activities)
+        after = bool(ended) and bool(self.later[one.after] & other.mask)
+        return after and not any(self.later[a] & needed for a in other.activities)
 
     def _without_rings(self, items: Sequence[tuple[Item, int]]) -> list[tuple[Item, int]]:
         """The items; a fork between whose options something must come is split into its options."""
@@ -312,11 +325,9 @@ class LayoutBuilder:
             found += [(Item("option", (a,), 1 << a, fork=fork.fork), early) for a in fork.activities]
         return found
 
-    def _note_rings(self, items: Sequence[Item]) -> None:
+    def _note_rings(self, items: Sequence[Item], pieces: Sequence[Item]) -> None:
         """Something must come between two activities of one outcome or loop, which is placed as one piece."""
-        for piece in items:
-            if piece.kind not in ("choice", "loop"):
-                continue
+        for piece in pieces:
             for other in items:
                 first = next((a for a in piece.activities if self.later[a] & other.mask), None)
                 last = next((b for a in other.activities for b in bits_of(self.later[a] & piece.mask)), None)

@@ -55,7 +55,7 @@ class Engine:
         self.model, self.tokenizer = model, tokenizer
         config = text_config(unwrap(model))
         self.vocabulary = int(config.vocab_size)
-        every = _eos(model, tokenizer, eos) | frozenset(ends)
+        every = ending_tokens(model, tokenizer, eos) | frozenset(ends)
         self._inside, self.max_length = _inside(model, config, slots, max_length, every, copy_weights)
         self._stops: dict[tuple[str, ...], StopStrings] = {}
         self._requests: dict[Future[Sampled], GenerationRequest] = {}
@@ -270,7 +270,8 @@ def _inside(
     return Batcher(model, architecture, slots=slots, length=length, eos=eos, copy=copy), length
 
 
-def _eos(model: nn.Module, tokenizer: Any, given: Sequence[int] | None) -> frozenset[int]:
+def ending_tokens(model: nn.Module, tokenizer: Any, given: Sequence[int] | None) -> frozenset[int]:
+    """The tokens that end every text: those given, or the model's and the tokenizer's."""
     if given is not None:
         return frozenset(given)
     found = getattr(getattr(unwrap(model), "generation_config", None), "eos_token_id", None)

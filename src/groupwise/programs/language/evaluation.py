@@ -109,6 +109,17 @@ class ProgramEvaluator:
         ran = self._runs(program, cases, calls)
         return self._judged(program, cases, ran, calls.total() or len(program.steps), start)
 
+    def cases(self, text: str) -> list[tuple[Case, str, bool]]:
+        """Every case with what the program returned for it, or why it did not, and whether that is right."""
+        program = parse(text, self.problem.signature, self.operators)
+        if isinstance(program, ProgramFault) or program.form is Form.WORKFLOW:
+            return []
+        ran = self._runs(program, self.problem.cases, Counter())
+        return [
+            (case, quoted(one.value) if one.passed else one.message, one.passed and same(one.value, case.answer))
+            for case, one in zip(self.problem.cases, ran, strict=True)
+        ]
+
     def _runs(self, program: Program, cases: Sequence[Case], calls: Counter[str]) -> list[SandboxResult]:
         # A run for every case; the result of a hopeless run stands for all later cases.
         ran: list[SandboxResult] = []

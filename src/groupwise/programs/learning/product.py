@@ -18,8 +18,10 @@ import numpy as np
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
-from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.engine import SamplingParams
 from groupwise.language.policy import LanguagePolicy
+from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.programs.declaration import CodeOptions, code_options
 from groupwise.programs.language.grammar import random_program
 from groupwise.programs.learning.found_programs import Finds, beside, searched_group
@@ -37,7 +39,9 @@ from groupwise.programs.search.mcts import search
 from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
 from groupwise.programs.search.search_settings import Judged
 from groupwise.programs.search.tree import SearchTree
+from groupwise.rollout.backends import insist_local
 from groupwise.training.batch_source import GroupSource
+from groupwise.training.ranks.communication import Ranks
 from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import StepGroups
@@ -51,8 +55,10 @@ FORM_ROWS = 48
 class CodeSource(GroupSource):
     """Groups of the policy's programs, and what searches with the policy as prior have found."""
 
+    engine: TokenEngine
+
     def __init__(
-        self, cfg: TrainingConfig, options: CodeOptions, policy: LanguagePolicy, engine: Engine, tokenizer: Any
+        self, cfg: TrainingConfig, options: CodeOptions, policy: LanguagePolicy, engine: TokenEngine, tokenizer: Any
     ) -> None:
         self.options, self.policy, self.engine, self.tokenizer = options, policy, engine, tokenizer
         self.judge = ProgramJudge(options.partial_credit)
@@ -70,6 +76,10 @@ class CodeSource(GroupSource):
             collate=rows_of_tokens,
             reference=policy.reference_logp if cfg.policy.use_reference_model else None,
         )
+
+    def join(self, ranks: Ranks) -> bool:
+        # What searches have found is kept and drawn from in one process.
+        return False
 
     def next(self) -> Batch:
         self.step += 1
@@ -183,6 +193,8 @@ SLOTS = 256
 
 def check(cfg: TrainingConfig) -> None:
     """Refuse settings that no run can be made of."""
+    insist_local(cfg.rollout, "programs are written by the model and run in its sandbox")
+    check_sampler(cfg)
     options = code_options(cfg)
     if cfg.language.chat_template_kwargs:
         raise ConfigError(
@@ -221,7 +233,7 @@ def build(cfg: TrainingConfig) -> Parts:
     check(cfg)
     options = code_options(cfg)
     policy, language = first_policy(cfg)
-    engine = Engine(language.model, language.tokenizer, slots=max(SLOTS, cfg.rollout.num_generations))
+    engine = engine_for(cfg, language, slots=max(SLOTS, cfg.rollout.num_generations), params=sampling(cfg))
     source = CodeSource(cfg, options, policy, engine, language.tokenizer)
     examination = ProgramExamination(cfg, options, engine, language.tokenizer, sampling(cfg))
     return Parts(policy, source, examination, lambda: examination.shown)

@@ -8,7 +8,7 @@ share of the policy's recent programs that solved problems of level l:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import comb
 from typing import Any
 
@@ -18,9 +18,11 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.foreign_programs import ProgramFailed
 from groupwise.language.chat_templates import chat_ids
-from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine import Sampled, SamplingParams
+from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.programs.declaration import CodeOptions
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator, RewardWeights, score
+from groupwise.programs.language.operators import quoted
 from groupwise.programs.language.program import CodeProblem, Split
 from groupwise.programs.learning.model import prompt_of, whole_text
 from groupwise.programs.problems import LEVELS, generate
@@ -36,7 +38,9 @@ ASK = (
 class Programs:
     """Samples a group of programs for every problem, all in one continuous batch."""
 
-    def __init__(self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
+    independent = True
+
+    def __init__(self, engine: TokenEngine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
         self.engine, self.tokenizer, self.params = engine, tokenizer, params
         self.group_size, self.seed = group_size, seed
 
@@ -52,7 +56,7 @@ class Programs:
         for task, ids in zip(tasks, prompts, strict=True):
             asked, numbers = prompt_of(task.payload), range(self.group_size)
             members = (token_attempt(self.tokenizer, task, ids, number, next(rest), asked) for number in numbers)
-            groups.append(Group(f"g{task.seed}", task, tuple(members)))
+            groups.append(Group(f"g{task.seed}", task, tuple(with_cases(task.payload, one) for one in members)))
         return groups
 
     def state_dict(self) -> dict[str, Any]:
@@ -106,6 +110,22 @@ class ProgramJudge:
         total = found.total if evaluation.solved else self.partial_credit * found.total
         said = {"correct": float(evaluation.solved), "format": float(evaluation.fault is None)}
         return replace(found, total=total, parts=said)
+
+
+def with_cases(problem: CodeProblem, member: Trajectory) -> Trajectory:
+    """The attempt, ready to show which of the problem's cases its program got wrong."""
+    return replace(member, meta={**member.meta, "exhibit": partial(cases_exhibit, problem, str(member.meta["text"]))})
+
+
+def cases_exhibit(problem: CodeProblem, text: str) -> dict[str, Any]:
+    """The program as it runs, and what it returned for every case."""
+    whole = whole_text(problem, text)
+    evaluator = ProgramEvaluator(problem)
+    rows = [
+        {"inputs": [*map(quoted, case.inputs)], "expected": quoted(case.answer), "given": given, "right": right}
+        for case, given, right in evaluator.cases(whole)
+    ]
+    return {"kind": "program", "program": whole, "message": evaluator(whole).message, "cases": rows}
 
 
 class SolutionReward:
@@ -208,7 +228,7 @@ class ProgramExamination:
     """Evaluates the policy on a fixed set of problems. `shown` are the first few programs of the latest evaluation."""
 
     def __init__(
-        self, cfg: TrainingConfig, options: CodeOptions, engine: Engine, tokenizer: Any, drawn: SamplingParams
+        self, cfg: TrainingConfig, options: CodeOptions, engine: TokenEngine, tokenizer: Any, drawn: SamplingParams
     ) -> None:
         self.engine, self.tokenizer, self.drawn = engine, tokenizer, drawn
         self.problems = held_out(options.family_names, options.levels, cfg.run.eval_episodes, cfg.run.eval_seed)

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.rewards.learned.preferences import Preference, RewardTranscript
+from groupwise.stems import VERSION, stem
 
 BUCKETS = 1 << 16
 # The length of each kind, and how many features it must have for that length.
@@ -30,21 +31,15 @@ MOST_STEMS = 256  # of the reply, and of the question; the first and last halves
 ITERATIONS = 40
 FOLDS = 3
 WORD = re.compile(r"\w{1,24}")
-ENDINGS = ("ing", "ed", "es", "s")
 
 
 Sparse: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def stems(text: str) -> list[str]:
-    """Lower-case words without an English ending, if three letters are left."""
-    found = []
-    for word in WORD.findall(text.lower()):
-        ending = next((e for e in ENDINGS if word.endswith(e) and len(word) - len(e) >= 3), "")
-        found.append(word[: len(word) - len(ending)])
-    if len(found) > MOST_STEMS:
-        found = found[: MOST_STEMS // 2] + found[-MOST_STEMS // 2 :]
-    return found
+    """The stems of the words, of a long text those of its beginning and its end."""
+    found = [stem(word) for word in WORD.findall(text.lower())]
+    return found[: MOST_STEMS // 2] + found[-MOST_STEMS // 2 :] if len(found) > MOST_STEMS else found
 
 
 @lru_cache(maxsize=16_384)
@@ -119,7 +114,7 @@ class LinearReward:
 
     def state_dict(self) -> dict[str, Any]:
         used = self.weights.nonzero().squeeze(1)
-        return {"penalty": self.penalty, "buckets": used, "weights": self.weights[used].clone()}
+        return {"penalty": self.penalty, "buckets": used, "weights": self.weights[used].clone(), "stems": VERSION}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.weights = torch.zeros(BUCKETS, dtype=torch.float64)

@@ -31,6 +31,7 @@ from groupwise.rewards.learned.encoder import Opinions
 from groupwise.rewards.learned.linear import PENALTIES, LinearReward
 from groupwise.rewards.learned.preferences import Preference, PrioritisedReplay, RewardTranscript, Row, Scored, Split
 from groupwise.rewards.learned.realism import SPOILERS, Realism, parrots
+from groupwise.stems import VERSION
 
 logger = logging.getLogger(__name__)
 SIGNIFICANCE = 0.001  # of beating chance
@@ -372,6 +373,8 @@ class NeuralRewardTrainer:
         self.noise.set_state(state["noise"])
         for name in COUNTERS:
             setattr(self, name, state["counters"][name])
+        if state["linear"].get("stems") != VERSION and len(self.replay):
+            self._fit_linear()  # the weights are of words that were cut otherwise
 
 
 COUNTERS = (

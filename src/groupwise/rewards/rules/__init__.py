@@ -2,7 +2,7 @@
 
 components             replies as words and sentences; length, keywords, similarity
 answering              does a reply answer its question? what words alone can say about that
-english                words that fit any question, negations, stems, pairs of words that do not occur
+english                words that fit any question, negations, pairs of words that do not occur
 gate                   the part `answers`, and parts that count only for replies that answer
 heuristic              a rough score of any reply, for when nothing better can be asked
 correctness            the right answer, as text, number or expression; the right format

@@ -13,10 +13,19 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean
+from operator import mul
 
 from groupwise.rewards.rules.components import QUOTES, SENTENCE, listed, words_of
-from groupwise.rewards.rules.english import DOUBLED, FORBIDDEN, FUNCTION_WORDS, NEGATIONS, STRAYS, is_generic, stem
+from groupwise.rewards.rules.english import (
+    DOUBLED,
+    FORBIDDEN,
+    FUNCTION_WORDS,
+    NEGATIONS,
+    SMALL_START,
+    STRAYS,
+    is_generic,
+)
+from groupwise.stems import stem
 
 STYLE_ONLY = "style_only"
 INJECTED = "injected"
@@ -104,14 +113,18 @@ def word_order(text: str) -> float:
     """1 − 10 · violations / words, at least 0, times min(1, share of function words / 0.25).
 
     A violation is a pair of neighbouring words that English does not have ("the of", "I the", "to is"), a word said
-    twice in a row, a capital inside a sentence, or a sentence that starts small. One in a reply is forgiven.
+    twice in a row, a capital inside a sentence, or a sentence that starts small where others do not. One is forgiven.
     """
     plain = text.translate(QUOTES)
     words = words_of(plain)
     if not words:
         return 0.0
+    spoken = SENTENCE.findall(plain)
     found = sum(len(stray.findall(plain)) for stray in STRAYS)
-    for sentence in SENTENCE.findall(plain):
+    # Whoever begins every sentence small writes so; only a mixture shows that words were moved.
+    if any(sentence.lstrip()[:1].isupper() for sentence in spoken):
+        found += len(SMALL_START.findall(plain))
+    for sentence in spoken:
         for before, after in pairwise(words_of(sentence)):
             doubled = before == after and before not in DOUBLED and not before.isdigit()
             found += doubled or any(before in first and after in second for first, second in FORBIDDEN)
@@ -142,10 +155,14 @@ LEAST = 0.1  # of a reply that consists of words for any occasion, so that even 
 
 
 def density(reply: str) -> float:
-    """The mean share of words in a reply's sentences that do not fit any question: filler lowers it."""
-    sentences = [found for found in SENTENCE.findall(reply) if words_of(found)]
-    shares = [len(specifics(sentence)) / max(1, len(subjects(sentence))) for sentence in sentences]
-    return LEAST + (1 - LEAST) * fmean(shares) if shares else 0.0
+    """The share of words in a reply's sentences that do not fit any question: filler lowers it.
+
+    Sentences count by their length, so that "Sorry!" costs one word and a paragraph of sympathy costs all of its own.
+    """
+    sentences = [words for found in SENTENCE.findall(reply) if (words := words_of(found))]
+    shares = [len(specifics(text)) / max(1, len(subjects(text))) for text in map(" ".join, sentences)]
+    total = sum(map(len, sentences))
+    return LEAST + (1 - LEAST) * sum(map(mul, shares, map(len, sentences))) / total if total else 0.0
 
 
 CONTRADICTED = 0.3  # of the agreement is left if a sentence says the opposite

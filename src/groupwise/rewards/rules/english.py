@@ -1,4 +1,4 @@
-"""What the rules know about English: words that fit any question, negations, stems and impossible pairs."""
+"""What the rules know about English: words that fit any question, negations and impossible pairs."""
 
 import re
 
@@ -42,39 +42,6 @@ NEGATIONS = frozenset(
     )
 )
 
-ENDINGS = (
-    "ations",
-    "ation",
-    "ingly",
-    "edly",
-    "ments",
-    "ment",
-    "ness",
-    "ings",
-    "ing",
-    "ies",
-    "ied",
-    "ed",
-    "es",
-    "ly",
-    "s",
-)
-
-
-def stem(word: str) -> str:
-    """The word without its commonest endings, so that "refunds", "refunded" and "refunding" are one."""
-    word = word.removesuffix("'s")
-    for ending in ENDINGS:
-        rest = word.removesuffix(ending)
-        if rest != word and len(rest) >= 3 and not (ending == "s" and rest[-1] in "su"):
-            word = rest + "y" if ending in ("ies", "ied") else rest
-            break
-    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls":
-        word = word[:-1]
-    bare = word.rstrip("e")
-    return bare if len(bare) >= 3 else word
-
-
 _GENERIC_WORDS = frozenset(phrase for phrase in GENERIC if not phrase.endswith("*"))
 _GENERIC_STARTS = tuple(phrase[:-1] for phrase in GENERIC if phrase.endswith("*"))
 
@@ -105,12 +72,12 @@ FORBIDDEN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
 )
 DOUBLED = frozenset(listed("that, had, very, no, bye, so, really, ha, is, now, there"))
 STRAYS = (
-    # a capital inside a sentence, a sentence that starts small, and one that stops after "the" or "of"
+    # a capital inside a sentence, and a sentence that stops after "the" or "of"
     re.compile(
         r"[a-z,;]\s+(?:The|An|Your|We|You|It|If|And|But|To|In|Of|Is|Are|Please|This|That|For|With|Then|So|First)\b(?!')"
     ),
-    re.compile(r"[a-z]{3}[.!?]\s+[a-z]{2,}"),
     re.compile(
         r"\b(?:an?|the|my|your|our|their|its|every|of|from|into|and|or|because|i'll|we'll)[.,;:!?]", re.IGNORECASE
     ),
 )
+SMALL_START = re.compile(r"[a-z]{3}[.!?]\s+[a-z]{2,}")

@@ -53,10 +53,14 @@ def list_jobs(
     parts: Shared,
     who: Asker,
     state: Literal["queued", "running", "finished", "failed", "cancelled"] | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    begin: Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The place of the first job.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> JobList:
-    """Your jobs, newest first; an administrator sees all."""
-    return JobList(jobs=[job_view(parts, job) for job in parts.jobs.newest(state, limit, who)])
+    """Your jobs, newest first and page by page; an administrator sees all."""
+    total = parts.jobs.count(state, who)
+    found = parts.jobs.newest(state, limit, who, begin)
+    following = begin + limit if begin + limit < total else None
+    return JobList(jobs=[job_view(parts, job) for job in found], total=total, next=following)
 
 
 @router.get("/api/jobs/{job_id}", response_model=JobView, responses=refusals(404))

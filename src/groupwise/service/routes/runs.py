@@ -1,13 +1,20 @@
-"""Runs: state, events, curves, groups and attempts. A key sees the runs of its jobs; an administrator sees all."""
+"""Runs: state, labels, events, curves, groups and attempts. A key sees the runs of its jobs; an administrator all."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi.responses import FileResponse
 
+from groupwise.errors import GroupwiseError
+from groupwise.metrics import HELD_OUT
 from groupwise.service import schemas
+from groupwise.service.keys import Who
 from groupwise.service.refusals import refusals
-from groupwise.service.runs import facts
-from groupwise.service.state import Asker, Shared
+from groupwise.service.run_comparison import compared
+from groupwise.service.run_index import change_labels
+from groupwise.service.run_list import Order, Wanted, counted
+from groupwise.service.runs import ReportNotFound
+from groupwise.service.state import Asker, ServiceState, Shared
 
 router = APIRouter(tags=["runs"])
 
@@ -23,32 +30,119 @@ OwnRun = Annotated[str, Depends(own_run)]
 Step = Annotated[int, Path(ge=0, lt=2**53)]
 From = Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The number of the first event.")]
 Points = Annotated[int, Query(ge=2, le=10_000)]
+Word = Annotated[str, Query(max_length=200)]
 
 
 @router.get("/api/runs", responses=refusals())
-def list_runs(parts: Shared, who: Asker, limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> schemas.RunList:
-    """Your runs, most recently changed first; an administrator sees all."""
-    found = parts.ownership.visible(parts.runs.all(), who)[:limit]
-    return schemas.RunList(runs=[schemas.RunView.model_validate(facts(info)) for info in found])
+def list_runs(
+    parts: Shared,
+    who: Asker,
+    q: Annotated[str, Query(max_length=200, description="Words in its name, title, tags or notes.")] = "",
+    state: Word = "",
+    product: Word = "",
+    environment: Word = "",
+    tag: Word = "",
+    owner: Word = "",
+    archived: Annotated[
+        Literal["no", "yes", "all"], Query(description="Archived runs are left out by default.")
+    ] = "no",
+    sort: Order = "recent",
+    descending: bool = False,
+    begin: Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The place of the first run.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 200,
+) -> schemas.RunList:
+    """Your runs and queued jobs, page by page; an administrator sees all. `recent` puts those under way first."""
+    shelved = {"no": False, "yes": True, "all": None}[archived]
+    wanted = Wanted(q, state, product, environment, tag, owner, shelved, sort, descending)
+    seen = parts.run_list.views(who)
+    found = wanted.sorted([view for view in seen if wanted.fits(view)])
+    following = begin + limit if begin + limit < len(found) else None
+    # Made without checking again: these are our own values, and there may be thousands.
+    return schemas.RunList.model_construct(
+        runs=found[begin : begin + limit], total=len(found), next=following, counts=counted(seen)
+    )
+
+
+@router.get("/api/compare", responses=refusals(404))
+def compare(
+    parts: Shared,
+    who: Asker,
+    run: Annotated[list[schemas.RunName], Query(min_length=1, max_length=50, description="The runs to compare.")],
+    metric: Annotated[str, Query(min_length=1, max_length=200)] = HELD_OUT,
+) -> schemas.CompareView:
+    """Which settings of runs differ, and which differences in a metric may be claimed."""
+    names = [parts.ownership.run(name, who) for name in dict.fromkeys(run)]
+    return schemas.CompareView.model_validate(compared(parts.runs, names, metric))
+
+
+@router.post("/api/runs/orders", responses=refusals())
+def order(request: schemas.RunOrder, parts: Shared, who: Asker) -> schemas.RunOrderAnswer:
+    """Archive, restore, tag or delete many runs; each is done or refused on its own."""
+    done, refused = [], []
+    for run in dict.fromkeys(request.runs):
+        try:
+            _obey(parts, who, run, request)
+            done.append(run)
+        except GroupwiseError as error:
+            told = schemas.ErrorDetail.model_validate(error.as_dict()["error"])
+            refused.append(schemas.RunRefusal(run=run, error=told))
+    return schemas.RunOrderAnswer(done=done, refused=refused)
+
+
+def _obey(parts: ServiceState, who: Who, run: str, request: schemas.RunOrder) -> None:
+    if request.do == "delete":
+        _delete(parts, who, run)
+        return
+    path = parts.runs.path(parts.ownership.run(run, who))
+    if request.tag is None:
+        change_labels(path, schemas.LabelChange(archived=request.do == "archive"))
+        return
+    tags = [tag for tag in parts.runs.index.look(run).labels.tags if tag != request.tag]
+    change_labels(path, schemas.LabelChange(tags=[*tags, request.tag] if request.do == "tag" else tags))
 
 
 @router.get("/api/runs/{run}", responses=refusals(404))
 def run_state(run: OwnRun, parts: Shared) -> schemas.RunWhole:
-    """The state and settings of a run."""
-    info = parts.runs.info(run)
-    job = parts.jobs.of_run(run)
-    more = {"job": job.id if job else None, "config": parts.runs.config(run), "events": len(parts.runs.log(run))}
-    return schemas.RunWhole.model_validate({**facts(info), **more})
+    """The state and settings of a run, and what its metrics mean."""
+    view = parts.run_list.view(run)
+    more: dict[str, Any] = {"config": {}, "events": 0, "known": [], "report": False}
+    if run in parts.runs.index.cards:
+        more = {
+            "config": parts.runs.config(run), "events": len(parts.runs.log(run)), "known": parts.runs.known(run),
+            "report": parts.runs.report(run) is not None,
+        }  # fmt: skip
+    return schemas.RunWhole.model_validate({**view.model_dump(), **more})
+
+
+@router.patch("/api/runs/{run}", responses=refusals(404))
+def label(run: OwnRun, change: schemas.LabelChange, parts: Shared) -> schemas.RunView:
+    """Change a run's title, tags or notes, or archive it."""
+    change_labels(parts.runs.path(run), change)
+    return parts.run_list.view(run)
 
 
 @router.delete("/api/runs/{run}", status_code=204, responses=refusals(404, 409))
 def delete(run: OwnRun, parts: Shared, who: Asker) -> Response:
     """Delete a run that has no process, together with its job."""
+    _delete(parts, who, run)
+    return Response(status_code=204)
+
+
+def _delete(parts: ServiceState, who: Who, run: str) -> None:
     job = parts.jobs.of_run(run)
     parts.ownership.delete(run, who)
     if job is not None:
         parts.job_changed(job)
-    return Response(status_code=204)
+
+
+@router.get("/api/runs/{run}/report", response_class=FileResponse, responses=refusals(404))
+def report(run: OwnRun, parts: Shared) -> FileResponse:
+    """The run's report: one page without scripts."""
+    found = parts.runs.report(run)
+    if found is None:
+        hint = "It is written when a run ends; groupwise report writes it again."
+        raise ReportNotFound(f"run {run} has no report yet", hint=hint)
+    return FileResponse(found, media_type="text/html")
 
 
 @router.get("/api/runs/{run}/events", response_model=schemas.EventPage, responses=refusals(404))
@@ -80,9 +174,14 @@ def series(
     names: Annotated[list[str] | None, Query(max_length=200, description="Metric names; all if omitted.")] = None,
     points: Points = 1000,
     since: Annotated[int, Query(ge=0, lt=2**53, description="First step to include.")] = 0,
+    until: Annotated[int | None, Query(ge=0, lt=2**53, description="Last step to include.")] = None,
+    axis: Annotated[
+        Literal["step", "samples", "time", "processor"],
+        Query(description="What `at` measures: samples, seconds of training, or seconds of processor time."),
+    ] = "step",
 ) -> schemas.SeriesPage:
-    """Metrics of a run as curves, downsampled for drawing."""
-    return schemas.SeriesPage.model_validate(parts.runs.series(run, names or [], points, since))
+    """Metrics of a run as curves, downsampled for drawing. An unknown name is refused."""
+    return schemas.SeriesPage.model_validate(parts.runs.series(run, names or [], points, since, until, axis))
 
 
 @router.get("/api/runs/{run}/groups", responses=refusals(404))
@@ -94,7 +193,7 @@ def group_steps(run: OwnRun, parts: Shared) -> schemas.GroupSteps:
 @router.get("/api/runs/{run}/groups/{step}", responses=refusals(404))
 def groups(run: OwnRun, step: Step, parts: Shared) -> schemas.GroupPage:
     """The groups of a step, with each attempt's score and advantage."""
-    return schemas.GroupPage.model_validate({"run": run, "step": step, "groups": parts.runs.groups(run, step)})
+    return schemas.GroupPage.model_validate(parts.runs.groups(run, step))
 
 
 @router.get("/api/runs/{run}/trajectories/{trajectory:path}", responses=refusals(404))

@@ -8,9 +8,8 @@ from fastapi import APIRouter, WebSocket
 
 from groupwise.service.guard import CrossSite, refuse_foreign
 from groupwise.service.keys import FRESH
-from groupwise.service.routes.jobs import job_view
 from groupwise.service.routes.system import snapshot
-from groupwise.service.runs import facts
+from groupwise.service.run_list import ListChanges
 from groupwise.service.state import ServiceState
 from groupwise.service.websocket_connection import TOO_MANY, LiveClient
 
@@ -18,7 +17,6 @@ logger = logging.getLogger(__name__)
 router = APIRouter()
 
 MOST_CLIENTS = 2000
-SHOWN = 200  # runs and jobs in the broadcast list
 PACE = {"runs": 0.5, "metrics": 1.0}  # seconds between broadcasts
 
 
@@ -74,14 +72,13 @@ async def _send_updates(parts: ServiceState, topic: str, pace: float) -> None:
 
 
 def _messages(parts: ServiceState, topic: str) -> dict[str, str]:
-    """The topic's message for each view: followers who see the same jobs and runs get the same one."""
+    """The topic's message for each view, if there is one: followers who see the same runs get the same one."""
     views = parts.topics.views(topic)
     if topic == "metrics":
         return {view: json.dumps({"type": "metrics", "metrics": snapshot(parts, who)}) for view, who in views.items()}
-    found, owners = parts.runs.all(), parts.jobs.owners()
     told = {}
     for view, who in views.items():
-        runs = [facts(info) for info in parts.ownership.visible(found, who, owners)[:SHOWN]]
-        jobs = [job_view(parts, job).model_dump() for job in parts.jobs.newest(limit=SHOWN, who=who)]
-        told[view] = json.dumps({"type": "runs", "runs": runs, "jobs": jobs})
+        changes = parts.topics.changes.setdefault(view, ListChanges())
+        if (message := changes.since(parts.run_list.views(who, whole=False))) is not None:
+            told[view] = json.dumps(message)
     return told

@@ -11,6 +11,8 @@ What a design means, beyond what its blocks say:
   ends.
 - A pool serves its queue by the `scheduling` of its first activity that asks for another than fifo. Work in progress is
   never interrupted for other work.
+- Work is given to somebody who leaves others for what duties demand later in the case, or waits for such a person; only
+  if everybody would leave nobody, the first one free takes it.
 - Outside its hours a pool rests: work in progress continues in the next shift. A week begins at time 0.
 - Every try costs what the activity costs. Durations below 0 (of a normal distribution) are 0.
 """
@@ -122,6 +124,7 @@ class Memory:
         self.workers: list[int] = []
         self.pools = self._lay_pools()
         self.duties = self._lay_duties() if encoded.workers else []
+        staff = self._lay([len(self.workers), *self.workers], []) + 1 if self.workers else 0
         nodes = self._lay_nodes(self._lay_rows())
         self.parts: list[tuple[int, int]] = []
         self.length = len(self.whole)
@@ -150,6 +153,7 @@ class Memory:
             fields.CASE_BASE: self.kept, fields.CASE_ROOM: cases,
             fields.TRACE_BASE: self.trace, fields.TRACE_ROOM: trace, fields.BY_NAME: int(bool(encoded.workers)),
             fields.ASIDE_BASE: aside, fields.COUNTERS: counters, fields.DONE_BY: fields.CASE_FIELDS + encoded.size,
+            fields.WORKERS: staff, fields.STAFF: len(self.workers),
         }  # fmt: skip
         for place, value in head.items():
             self.m[place] = value
@@ -203,7 +207,14 @@ class Memory:
         for number, (apart, bound) in enumerate(zip(roster.apart, roster.bound, strict=True)):
             who = self.encoded.able.get(number, frozenset())
             able = [int(worker in who) for worker in range(len(workers))]
-            found.append(self._lay([len(apart), len(bound), *apart, *bound, *able], []))
+            linked = roster.linked(number, self.encoded.able)
+            head = [len(apart), len(bound), len(linked), number]
+            found.append(self._lay([*head, *apart, *bound, *able, *linked], []))
+        for duty in found:
+            end = duty + fields.DUTY_FIELDS + self.whole[duty + fields.APART] + self.whole[duty + fields.BOUND]
+            first = end + len(workers)
+            for place in range(first, first + self.whole[duty + fields.LINKED]):
+                self.whole[place] = found[self.whole[place]]
         return found
 
     def _lay_rows(self) -> dict[int, int]:

@@ -101,14 +101,21 @@ class Roster:
                     found[other] -= only
         return found
 
+    def linked(self, activity: int, some: Container[int]) -> list[int]:
+        """The activities among some that separate or bound duties link with this one, directly or through others."""
+        return sorted(self._reached(activity, some, self.apart, self.bound) - {activity})
+
     def _bound_to(self, activity: int, some: Container[int]) -> set[int]:
         """The activities that the same person does, directly or through others."""
+        return self._reached(activity, some, self.bound)
+
+    def _reached(self, activity: int, some: Container[int], *links: list[list[int]]) -> set[int]:
         seen, stack = set[int](), [activity]
         while stack:
             here = stack.pop()
             if here not in seen:
                 seen.add(here)
-                stack += [other for other in self.bound[here] if other in some]
+                stack += [other for near in links for other in near[here] if other in some]
         return seen
 
 

@@ -48,8 +48,8 @@ class Measure:
 # for. The weights were chosen on the pairs of `benchmarks/design_pairs` that are marked for tuning.
 MEASURES: tuple[Measure, ...] = (
     Measure("cycle time", "performance", "s",
-            "1 at {reference:.4g} s, the lower bound for any design; half at twice that",
-            "a case takes {value:.4g} s on average", 5.0),
+            "1 at {reference}, the lower bound for any design; half at twice that",
+            "a case takes {value} on average", 5.0),
     Measure("cost", "performance", "",
             "1 at {reference:.4g}, with the fewest servers that could do the work; half at twice that",
             "a case costs {value:.4g}", 3.0),

@@ -28,7 +28,7 @@ from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
 from groupwise.workflows.scoring.lost_cases import LostCases
 from groupwise.workflows.scoring.measures import BY_GROUP, GROUPS, MEASURES
 from groupwise.workflows.scoring.references import references_of
-from groupwise.workflows.violations import Violation
+from groupwise.workflows.wording import Violation, in_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ class DesignScore:
         measure, (value, share, reference) = MEASURES[number], self.measured[number]
         if value is None:
             return ScorePart(measure.name, 0.0, None, "not specified in the requirements")
-        words, scale = measure.words.format(value=value), measure.scale.format(reference=reference)
+        said = [in_time(one, 4) if measure.unit == "s" else one for one in (value, reference)]
+        words, scale = measure.words.format(value=said[0]), measure.scale.format(reference=said[1])
         return ScorePart(measure.name, weight, share, words, value, measure.unit, scale)
 
     def as_dict(self) -> dict[str, Any]:

@@ -15,12 +15,12 @@ TOO_SMALL, NOBODY_ABLE = 1, 2
 EVENT_BASE, EVENT_ROOM, AGENDA_BASE, AGENDA_ROOM, CASE_BASE, CASE_ROOM, TRACE_BASE, TRACE_ROOM, ROOT = range(9, 18)
 # BY_NAME is 1 if it matters who of a pool does something. ASIDE_BASE is an area for queue entries that nobody present
 # may serve, COUNTERS the length of a case's record after its fields, DONE_BY where in it the last worker of each
-# activity is kept (its address, 0: nobody yet).
-BY_NAME, ASIDE_BASE, COUNTERS, DONE_BY = range(18, 22)
+# activity is kept (its address, 0: nobody yet), WORKERS the addresses of all workers, of which there are STAFF.
+BY_NAME, ASIDE_BASE, COUNTERS, DONE_BY, WORKERS, STAFF = range(18, 24)
 # Head, floats: the clock, the window in which usage is measured, cores and bytes in use now and at most, and their
 # integrals over the window (core-seconds and byte-seconds).
 CLOCK, WINDOW_START, WINDOW_END, CPU_NOW, MEMORY_NOW, CPU_PEAK, MEMORY_PEAK, CPU_TIME, MEMORY_TIME = range(9)
-HEAD = 22
+HEAD = 24
 
 # A block. After the fields come the addresses of its children (m) and their probabilities (x); for a partial order,
 # then the number of edges and the two ends of each. STREAM selects random numbers, INDEX counts draws (see `chance`).
@@ -44,10 +44,11 @@ BUSY_TIME, WAKE = range(2)
 POOL_FIELDS = 10
 # By name, a pool's servers are the addresses of workers, and WAKE is the time of its pending event. A worker begins
 # like a pool (FREE is 1 or 0, POOL_NUMBER its own number); after its shifts come the addresses of its pools, from
-# SERVER_BASE on. A duty says who may do an activity: how many activities other people must do, and how many the same
-# person, then their numbers, then for every worker whether the skills are there.
-APART, BOUND = range(2)
-DUTY_FIELDS = 2
+# SERVER_BASE on. A duty says who may do an activity: how many activities other people must do, how many the same
+# person, how many others duties link with it, directly or through others, and its own number. Then come the numbers of
+# the first two kinds, for every worker whether the skills are there, and the addresses of the linked duties.
+APART, BOUND, LINKED, OF = range(4)
+DUTY_FIELDS = 4
 
 # A frame. CHILD is its newest child; BEFORE and AFTER link siblings (AFTER also links free frames). LEFT counts the
 # children or predecessors still to wait for, TALLY tries or successes. MARK depends on the block: a child ended the

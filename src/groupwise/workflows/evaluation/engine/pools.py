@@ -28,6 +28,8 @@ from groupwise.workflows.evaluation.numba_compiler import inner
 MOST_HOPELESS = 1_000
 # What `first_able` finds instead of a worker: somebody else may do it, or nobody.
 LATER, NEVER = -1, -2
+# So many assignments of later duties are tried before one is taken to exist.
+MOST_TRIED = 500
 
 
 @inner
@@ -126,15 +128,23 @@ def hand_out(m: Ints, x: Floats, pool: int) -> None:
 
 @inner
 def first_able(m: Ints, x: Floats, pool: int, frame: int) -> int:
-    """The first worker of the pool who is free and present and may do it; LATER or NEVER if there is none."""
-    found = NEVER
+    """The first worker of the pool who is free and present and may do it; LATER or NEVER if there is none.
+
+    Those who would leave a later duty of the case without anybody come last: only if all of them would.
+    """
+    found, last = NEVER, 0
+    duty, by = m[m[m[frame + NODE] + DETAIL] + ROW_DUTY], m[frame + CASE] + m[DONE_BY]
     for member in range(m[pool + SERVER_BASE], m[pool + SERVER_BASE] + m[pool + SERVERS]):
         worker = m[member]
-        if may_do(m, frame, worker):
-            found = LATER
-            if m[worker + FREE] and next_open(m, x, worker, x[CLOCK]) <= x[CLOCK]:
-                return int(worker)
-    return found
+        if may_do(m, duty, by, worker):
+            here = m[worker + FREE] and next_open(m, x, worker, x[CLOCK]) <= x[CLOCK]
+            if leaves_somebody(m, duty, by, worker):
+                found = LATER
+                if here:
+                    return int(worker)
+            elif not last or (here and last < 0):
+                last = worker if here else LATER
+    return found if found == LATER or not last else int(last)
 
 
 @inner
@@ -149,20 +159,53 @@ def is_hopeful(m: Ints, x: Floats, pool: int) -> bool:
 
 
 @inner
-def may_do(m: Ints, frame: int, worker: int) -> bool:
-    """Whether a worker has the skills, and duties are separated and bound as they must be."""
-    duty = m[m[m[frame + NODE] + DETAIL] + ROW_DUTY]
-    first, by = duty + DUTY_FIELDS, m[frame + CASE] + m[DONE_BY]
+def may_do(m: Ints, duty: int, by: int, worker: int) -> bool:
+    """Whether a worker has the skills, and duties are separated and bound as they must be; `by` says who did what."""
+    first = duty + DUTY_FIELDS
     bound, skills = first + m[duty + APART], first + m[duty + APART] + m[duty + BOUND]
     if not m[skills + m[worker + POOL_NUMBER]]:
         return False
     for other in range(first, bound):
-        if m[by + m[other]] == worker:
+        if abs(m[by + m[other]]) == worker:
             return False
     for other in range(bound, skills):  # noqa: SIM110  (Numba has no all() over a generator)
-        if m[by + m[other]] not in (0, worker):
+        if abs(m[by + m[other]]) not in (0, worker):
             return False
     return True
+
+
+@inner
+def leaves_somebody(m: Ints, duty: int, by: int, worker: int) -> bool:
+    """Whether everything that duties link with this and nobody has done yet can still be done, if this worker does it.
+
+    A depth-first search over the linked activities; who would do them is kept in `by` as a negative address meanwhile.
+    """
+    count = m[duty + LINKED]
+    if not count:
+        return True
+    first = duty + DUTY_FIELDS + m[duty + APART] + m[duty + BOUND] + m[STAFF]
+    own = by + m[duty + OF]
+    before, m[own] = m[own], worker
+    place, step, tried = 0, 1, 0
+    while 0 <= place < count and tried < MOST_TRIED:
+        other = m[first + place]
+        there = by + m[other + OF]
+        if m[there] > 0:  # done already
+            place += step
+            continue
+        tried += 1
+        number = m[-m[there] + POOL_NUMBER] + 1 if m[there] else 0
+        m[there] = 0
+        while number < m[STAFF] and not may_do(m, other, by, m[m[WORKERS] + number]):
+            number += 1
+        step = 1 if number < m[STAFF] else -1
+        m[there] = -m[m[WORKERS] + number] if step > 0 else 0
+        place += step
+    for place_ in range(first, first + count):
+        if m[by + m[m[place_] + OF]] < 0:
+            m[by + m[m[place_] + OF]] = 0
+    m[own] = before
+    return place != -1
 
 
 @inner
