@@ -26,6 +26,7 @@ PACKAGES: Mapping[str, str] = {
     "httpx2": "judge",
     "reasoning_gym": "reasoning-gym",
     "sympy": "symbolic",
+    "llguidance": "structured",
     "textarena": "textarena",
     "numba": "workflows",
     "lxml": "workflows",

@@ -100,8 +100,17 @@ def test_the_openai_client_talks_to_it_unchanged(service: Any) -> None:
     assert chunks[-1].usage is not None
     with pytest.raises(openai.NotFoundError, match="no model 'nobody'"):
         client.chat.completions.create(model="nobody", messages=messages)
-    with pytest.raises(openai.BadRequestError, match="logprobs"):
-        client.chat.completions.create(model="tiny", messages=messages, logprobs=True)
+    told = client.chat.completions.create(model="tiny", messages=messages, max_tokens=5, logprobs=True, top_logprobs=2)
+    assert told.choices[0].logprobs is not None
+    assert len((told.choices[0].logprobs.content or [])[0].top_logprobs) == 2
+    schema: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "boolean"}}}
+    fits = client.chat.completions.create(model="tiny", messages=messages, max_tokens=50, response_format=schema)
+    assert json.loads(fits.choices[0].message.content or "") in (True, False)
+    plain = client.completions.create(model="tiny", prompt="1+1=", max_tokens=4, logprobs=1, seed=1)
+    assert plain.choices[0].logprobs is not None
+    assert "".join(plain.choices[0].logprobs.tokens or []) == plain.choices[0].text
+    with pytest.raises(openai.BadRequestError, match="tool_choice"):
+        client.chat.completions.create(model="tiny", messages=messages, tool_choice="required")
 
 
 def test_models_that_die_take_their_answers_with_them_and_nothing_else(service: Any) -> None:

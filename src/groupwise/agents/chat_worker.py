@@ -18,7 +18,7 @@ from groupwise.agents.conversation.store import ConversationContext, Conversatio
 from groupwise.agents.conversation.streaming import ThoughtPiece
 from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
 from groupwise.agents.model_start import find_chat_model
-from groupwise.agents.openai.completion import Completion
+from groupwise.agents.openai.completion import Completion, TextCompletion
 from groupwise.agents.openai.requests import read_request
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
@@ -68,7 +68,8 @@ class Speaker:
         """A chat completion: one object, or chunks if the request asks for a stream."""
         loaded = await self.loaded(asked["model"])
         request = read_request(asked["body"].encode(), loaded.agent.config.sampling_params())
-        completion = Completion(loaded.agent.engine, loaded.agent.frame, request, asked["model"])
+        kind = Completion if request.prompt is None else TextCompletion
+        completion = kind(loaded.agent.engine, loaded.agent.frame, request, asked["model"])
         async for event in completion.events():
             yield event
 

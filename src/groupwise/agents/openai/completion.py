@@ -19,10 +19,12 @@ from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.streaming import SpeechStream, ThoughtPiece
 from groupwise.agents.environments.contract import Reply
 from groupwise.agents.openai.requests import CompletionRequest, RequestError
-from groupwise.language.engine import Sampled
+from groupwise.language.engine import Engine, Sampled
 from groupwise.language.engine.request import OnToken
+from groupwise.language.engine.steering import Grammar, Likeliest, Penalties, Several, Steering
 from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.thoughts import REASONING
+from groupwise.training.token_attempts import answer_text, is_special, token_texts
 from groupwise.types import Message
 
 FINISH = {"stop": "stop", "length": "length", "context": "length", "cancelled": "length"}
@@ -30,6 +32,8 @@ FINISH = {"stop": "stop", "length": "length", "context": "length", "cancelled": 
 
 class Completion:
     """One request being answered under the name `model`."""
+
+    KIND, CHUNK = "chat.completion", "chat.completion.chunk"
 
     def __init__(self, engine: TokenEngine, frame: Frame, request: CompletionRequest, model: str) -> None:
         self.engine, self.request, self.model = engine, request, model
@@ -41,10 +45,10 @@ class Completion:
 
         Closing the generator, or cancelling the task, cancels the answers.
         """
-        loop, tokens = asyncio.get_running_loop(), asyncio.Queue[int | None]()
+        loop, tokens = asyncio.get_running_loop(), asyncio.Queue[tuple[int, float] | None]()
 
-        def on_token(token: int, _: Any) -> None:
-            loop.call_soon_threadsafe(tokens.put_nowait, token)
+        def on_token(token: int, logp: float) -> None:
+            loop.call_soon_threadsafe(tokens.put_nowait, (token, logp))
 
         prompt, futures = self._submit(on_token if self.request.stream else None)
         try:
@@ -65,22 +69,71 @@ class Completion:
             for chunk in self._last(replies[0], sampled[0], usage):
                 yield chunk
         else:
-            choices = [
-                {"index": n, "message": api_message(reply), "finish_reason": finish_reason(reply, one)}
-                for n, (reply, one) in enumerate(zip(replies, sampled, strict=True))
-            ]
-            yield {**self._head("chat.completion", choices), "usage": usage}
+            choices = [self._choice(n, *pair) for n, pair in enumerate(zip(replies, sampled, strict=True))]
+            yield {**self._head(self.KIND, choices), "usage": usage}
 
     def _submit(self, on_token: OnToken | None) -> tuple[Sequence[int], list[Future[Sampled]]]:
         """Hand the request to the engine; return the prompt's tokens and the answers to come."""
-        prompt, limit = self.frame.opening(self.request.messages, self.request.tools), self.engine.max_length
+        prompt, limit = self._opening(), self.engine.max_length
         if len(prompt) >= limit:
             raise RequestError(
                 f"the messages need {len(prompt)} tokens of a context of {limit}, which leaves no room for an answer",
                 field="messages",
             )
         seeds = [self._seed(number) for number in range(self.request.count)]
-        return prompt, [self.engine.submit(prompt, self.request.params, seed, None, on_token) for seed in seeds]
+        steerings = [self._steering() for _ in seeds]
+        self.likeliest = [seen for _, seen in steerings]
+        futures = [
+            self._future(prompt, seed, on_token, steering) for seed, (steering, _) in zip(seeds, steerings, strict=True)
+        ]
+        return prompt, futures
+
+    def _future(
+        self, prompt: Sequence[int], seed: int, on_token: OnToken | None, steering: Steering | None
+    ) -> Future[Sampled]:
+        if steering is None:
+            return self.engine.submit(prompt, self.request.params, seed, None, on_token)
+        if not isinstance(self.engine, Engine):
+            message = "this sampler cannot follow response_format, penalties or top_logprobs"
+            raise RequestError(message, hint="Serve the model with the built-in engine.")
+        return self.engine.submit(prompt, self.request.params, seed, None, on_token, steering)
+
+    def _steering(self) -> tuple[Steering | None, Likeliest | None]:
+        """What steers one answer, and where the alternatives of its tokens are kept."""
+        asked, parts = self.request, list[Steering]()
+        seen = Likeliest(asked.logprobs) if asked.logprobs else None
+        if seen is not None:
+            parts.append(seen)
+        if asked.penalties is not None:
+            parts.append(Penalties(*asked.penalties))
+        if asked.schema is not None:
+            # Last: whatever the penalties prefer, the answer fits the schema.
+            vocabulary = int(getattr(self.engine, "vocabulary", len(self.frame.tokenizer)))
+            parts.append(Grammar(self.frame.tokenizer, vocabulary, asked.schema))
+        return (Several(parts) if parts else None), seen
+
+    def _opening(self) -> Sequence[int]:
+        return self.frame.opening(self.request.messages, self.request.tools)
+
+    def _choice(self, number: int, reply: Reply, sampled: Sampled) -> dict[str, Any]:
+        facts = {"index": number, "message": api_message(reply), "finish_reason": finish_reason(reply, sampled)}
+        if self.request.logprobs is None:
+            return facts
+        ended = sampled.end == "stop" and is_special(self.frame.tokenizer, int(sampled.ids[-1]))
+        count = len(sampled) - ended
+        pairs = zip(sampled.ids[:count].tolist(), sampled.logp[:count].tolist(), strict=True)
+        return {**facts, "logprobs": {"content": [self._logprob(number, n, *pair) for n, pair in enumerate(pairs)]}}
+
+    def _logprob(self, answer: int, place: int, token: int, logp: float) -> dict[str, Any]:
+        """A token with its log-probability, and the likeliest ones in its place."""
+        seen = self.likeliest[answer]
+        others = [] if seen is None else [self._token(*pair) for pair in seen.found[place]]
+        return {**self._token(token, logp), "top_logprobs": others}
+
+    def _token(self, token: int, logp: float) -> dict[str, Any]:
+        (text,) = token_texts(self.frame.tokenizer, [token])
+        # JSON has no infinity.
+        return {"token": text, "logprob": max(logp, -1e9), "bytes": list(text.encode())}
 
     def _seed(self, number: int) -> int:
         if self.request.seed is None:
@@ -100,27 +153,72 @@ class Completion:
         return text[: min(places)] if places else text
 
     async def _pieces(
-        self, tokens: asyncio.Queue[int | None], prompt: Sequence[int]
+        self, tokens: asyncio.Queue[tuple[int, float] | None], prompt: Sequence[int]
     ) -> AsyncIterator[Mapping[str, Any]]:
-        speech = SpeechStream(self.frame.tokenizer, prompt, self.request.params.stop)
+        speech, waiting, made = SpeechStream(self.frame.tokenizer, prompt, self.request.params.stop), [], 0
         yield self._chunk({"role": "assistant", "content": ""})
-        while (token := await tokens.get()) is not None:
-            for piece in speech.feed(token):
-                yield self._chunk(_delta(piece))
+        while (new := await tokens.get()) is not None:
+            if self.request.logprobs is not None and not is_special(self.frame.tokenizer, new[0]):
+                waiting.append(self._logprob(0, made, *new))
+            made += 1
+            for piece in speech.feed(new[0]):
+                yield self._chunk(_delta(piece), logprobs=waiting)
+                waiting = []
         for piece in speech.finish():
-            yield self._chunk(_delta(piece))
+            yield self._chunk(_delta(piece), logprobs=waiting)
+            waiting = []
 
     def _last(self, reply: Reply, sampled: Sampled, usage: Mapping[str, int]) -> list[dict[str, Any]]:
         calls = [{"index": n, **call} for n, call in enumerate(api_message(reply).get("tool_calls", ()))]
         last = self._chunk({"tool_calls": calls} if calls else {}, finish_reason(reply, sampled))
-        usage_chunk = {**self._head("chat.completion.chunk", []), "usage": usage}
+        usage_chunk = {**self._head(self.CHUNK, []), "usage": usage}
         return [last, usage_chunk] if self.request.stream_usage else [last]
 
-    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-        return self._head("chat.completion.chunk", [{"index": 0, "delta": delta, "finish_reason": finish}])
+    def _chunk(
+        self, delta: Mapping[str, Any], finish: str | None = None, logprobs: Sequence[Any] = ()
+    ) -> dict[str, Any]:
+        told = {"logprobs": {"content": logprobs}} if logprobs else {}
+        return self._head(self.CHUNK, [{"index": 0, "delta": delta, "finish_reason": finish, **told}])
 
     def _head(self, kind: str, choices: list[Any]) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices}
+
+
+class TextCompletion(Completion):
+    """A request of `/v1/completions`: the prompt's text is continued as it is, without a chat format."""
+
+    KIND = CHUNK = "text_completion"
+
+    def _opening(self) -> Sequence[int]:
+        assert self.request.prompt is not None
+        ids: list[int] = self.frame.tokenizer.encode(self.request.prompt)
+        return ids
+
+    def _reply(self, sampled: Sampled, prompt: Sequence[int]) -> Reply:
+        return Reply(self._stopped(answer_text(self.frame.tokenizer, sampled)))
+
+    def _choice(self, number: int, reply: Reply, sampled: Sampled) -> dict[str, Any]:
+        facts = super()._choice(number, reply, sampled)
+        del facts["message"]
+        listed = facts.pop("logprobs", None)
+        told = None if listed is None else _by_columns(listed["content"])
+        return {**facts, "text": reply.content, "logprobs": told}
+
+    def _chunk(
+        self, delta: Mapping[str, Any], finish: str | None = None, logprobs: Sequence[Any] = ()
+    ) -> dict[str, Any]:
+        told = _by_columns(logprobs) if logprobs else None
+        text = str(delta.get("content", "")) + str(delta.get(REASONING, ""))
+        return self._head(self.CHUNK, [{"index": 0, "text": text, "finish_reason": finish, "logprobs": told}])
+
+
+def _by_columns(tokens: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Log-probabilities as the older API has them."""
+    return {
+        "tokens": [one["token"] for one in tokens],
+        "token_logprobs": [one["logprob"] for one in tokens],
+        "top_logprobs": [{other["token"]: other["logprob"] for other in one["top_logprobs"]} for one in tokens],
+    }
 
 
 def _delta(piece: str | ThoughtPiece) -> dict[str, str]:

@@ -15,21 +15,22 @@ if TYPE_CHECKING:  # rollout workers read messages too, and load no model
     from groupwise.language.engine import SamplingParams
 
 NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
+PENALTIES = ("frequency_penalty", "presence_penalty")
 LIMITS = ("max_completion_tokens", "max_tokens")
 TEMPLATE = ("chat_template_kwargs", "reasoning_effort")
 UNDERSTOOD = {
-    "model", "messages", "tools", "stream", "stream_options", "n", "stop", "seed", "top_k",
-    *NUMBERS, *LIMITS, *TEMPLATE,
+    "model", "messages", "prompt", "tools", "tool_choice", "stream", "stream_options", "n", "stop", "seed", "top_k",
+    "logprobs", "top_logprobs", "response_format", "logit_bias",
+    *NUMBERS, *LIMITS, *TEMPLATE, *PENALTIES,
 }  # fmt: skip
 # Parameters that do not change an answer.
 NO_EFFECT = {
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
 }  # fmt: skip
 # Parameters accepted only with the value that changes nothing.
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,), "presence_penalty": (0,), "logprobs": (False,), "logit_bias": ({},),
-    "response_format": ({"type": "text"},), "tool_choice": ("auto",),
-}  # fmt: skip
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {"echo": (False,), "best_of": (1,), "suffix": ("",)}
+MOST_LOGPROBS = 20
+ANY_JSON = {"type": "object"}
 MOST_ANSWERS = 64
 LARGEST = 1e9  # far above any sampling parameter that makes sense
 
@@ -52,6 +53,10 @@ class CompletionRequest:
     stream: bool
     stream_usage: bool
     options: Mapping[str, Any] = field(default_factory=dict)
+    prompt: str | None = None
+    logprobs: int | None = None
+    penalties: tuple[float, float, Mapping[int, float]] | None = None
+    schema: Mapping[str, Any] | None = None
 
 
 def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
@@ -72,9 +77,14 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
         raise RequestError(f"stream_options is {options!r:.80}, not an object", field="stream_options")
     # Only one answer can be streamed.
     count = _whole(given, "n", 1, 1, 1 if stream else MOST_ANSWERS)
+    text = _prompt(given) if "prompt" in given else None
     return CompletionRequest(
-        messages=tuple(map(read_message, _objects(given, "messages"))),
-        tools=_objects(given, "tools") if given.get("tools") else (),
+        messages=() if text is not None else tuple(map(read_message, _objects(given, "messages"))),
+        tools=_tools(given),
+        prompt=text,
+        logprobs=_logprobs(given),
+        penalties=_penalties(given),
+        schema=_schema(given.get("response_format", {"type": "text"})),
         params=_params(given, usual),
         count=count,
         seed=_whole(given, "seed", None, -(1 << 63), (1 << 63) - 1),
@@ -82,6 +92,61 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
         stream_usage=bool(options.get("include_usage", False)),
         options=read_template_options(given),
     )
+
+
+def _prompt(given: Mapping[str, Any]) -> str:
+    prompt = given["prompt"]
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str) or "messages" in given:
+        raise RequestError(f"prompt is {prompt!r:.80}, not one text", field="prompt")
+    return prompt
+
+
+def _tools(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    choice = given.get("tool_choice", "auto")
+    if choice not in ("auto", "none"):
+        message = f"tool_choice = {json.dumps(choice):.80} is not supported: the model decides whether to call a tool"
+        raise RequestError(message, field="tool_choice")
+    return _objects(given, "tools") if given.get("tools") and choice == "auto" else ()
+
+
+def _logprobs(given: Mapping[str, Any]) -> int | None:
+    """How many alternatives to report with every token; None reports nothing, 0 only what was chosen."""
+    asked, most = given.get("logprobs", False), _whole(given, "top_logprobs", 0, 0, MOST_LOGPROBS)
+    if not isinstance(asked, bool):  # the older form of /v1/completions: a number of alternatives
+        return int(_whole(given, "logprobs", 0, 0, MOST_LOGPROBS))
+    if most and not asked:
+        raise RequestError("top_logprobs is set, but logprobs is not true", field="top_logprobs")
+    return int(most) if asked else None
+
+
+def _penalties(given: Mapping[str, Any]) -> tuple[float, float, Mapping[int, float]] | None:
+    """The frequency and the presence penalty, and the biases of tokens; None if nothing is set."""
+    frequency, presence = (_number(given, name) if name in given else 0.0 for name in PENALTIES)
+    bias = given.get("logit_bias", {})
+    try:
+        biases = {int(token): float(value) for token, value in bias.items()}
+    except (AttributeError, TypeError, ValueError):
+        message = f"logit_bias is {bias!r:.80}, not an object of token ids and numbers"
+        raise RequestError(message, field="logit_bias") from None
+    if any(token < 0 or not abs(value) <= LARGEST for token, value in biases.items()):
+        raise RequestError(f"logit_bias is {bias!r:.80}, with a token or number out of range", field="logit_bias")
+    return (frequency, presence, biases) if frequency or presence or biases else None
+
+
+def _schema(wanted: Any) -> Mapping[str, Any] | None:
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return ANY_JSON
+    found = wanted.get("json_schema", {}) if kind == "json_schema" else None
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if not isinstance(schema, dict):
+        message = f"response_format is {wanted!r:.80}, not a text, json_object or json_schema with a schema"
+        raise RequestError(message, field="response_format")
+    return schema
 
 
 def read_template_options(given: Mapping[str, Any]) -> dict[str, Any]:

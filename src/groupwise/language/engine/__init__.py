@@ -7,6 +7,7 @@ In the order a request passes through:
     row_batcher      admits requests, makes one token per row and step, removes finished rows
       running_rows     the state of the running requests, as arrays
       sampling         logits → tokens, each row by its own rules and seed
+      steering         what one request changes about that: a JSON schema, penalties; and its likeliest alternatives
     batcher          the row batcher of the families the engine knows, on what follows
       prefill          reads new prompts into the cache, each distinct one once
     cache            keys and values of all rows, and of sessions between their turns

@@ -21,6 +21,7 @@ from groupwise.language.engine.model_forward import text_config
 from groupwise.language.engine.request import GenerationRequest, OnToken, Outcome, Sampled, SamplingParams, StopStrings
 from groupwise.language.engine.rotary import longest
 from groupwise.language.engine.row_batcher import RowBatcher
+from groupwise.language.engine.steering import Steering
 
 # Weights up to this size may be copied into joined matrices.
 COPY_BYTES = 2 << 30
@@ -75,14 +76,16 @@ class Engine:
         seed: int,
         session: Hashable | None = None,
         on_token: OnToken | None = None,
+        steering: Steering | None = None,
     ) -> Future[Sampled]:
         """Request a continuation of `ids`, from any thread.
 
         A request with a `session` keeps its keys and values, and the session's next request reads only the tokens
         after their common beginning. `on_token(token, logp)` is called on the engine's thread for every token as it is
-        made; an exception in it ends this request and no other.
+        made; an exception in it ends this request and no other. `steering` changes which tokens are chosen.
         """
         request = self._request(ids, params, seed, session, on_token)
+        request.steering = steering
         with self._state:
             if self._closed:
                 raise ContractError("the engine is closed and takes no more requests")

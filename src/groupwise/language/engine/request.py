@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
+from groupwise.language.engine.steering import Steering
 
 EndOfText: TypeAlias = Literal["stop", "length", "cancelled", "context"]
 
@@ -146,6 +147,9 @@ class GenerationRequest:
     # New tokens that fit: max_new_tokens, or fewer if the context ends first.
     limit: int
     cancelled: bool = False
+    steering: Steering | None = None
+    # What went wrong in the steering; it ends the request.
+    fault: Exception | None = None
     future: Future[Sampled] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
@@ -160,7 +164,7 @@ class GenerationRequest:
     @property
     def watched(self) -> bool:
         """Whether every token must be examined in Python."""
-        return self.on_token is not None or self.stops is not None
+        return self.on_token is not None or self.stops is not None or self.steering is not None
 
     def resolve(self, outcome: Sampled | BaseException) -> None:
         """Deliver the answer, unless the future was cancelled in the meantime."""

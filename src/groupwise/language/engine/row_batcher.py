@@ -138,11 +138,34 @@ class RowBatcher(ABC):
         rules = self._rules(part)
         uniform = self._tensor(uniforms(self.rows.stream[part], self.rows.made[part])).unsqueeze(1)
         seen = None if self.seen is None or rules.penalty is None else self.seen[part]
-        tokens, logp = sample(logits, rules, uniform, seen)
+        tokens, logp = sample(logits, rules, uniform, seen, self._steered(logits, part))
         if seen is not None:
             seen.scatter_(1, tokens.unsqueeze(1), True)
         self.rows.accept(part, tokens.cpu().numpy(), logp.cpu().numpy(), self.version)
+        for row, request in self._steering(part):
+            at = row - part.start
+            temperature = request.params.temperature or 1.0
+            request.steering.see((logits[at] / temperature).log_softmax(-1), int(tokens[at]))
         self._remove(self._finished(part))
+
+    def _steering(self, part: slice) -> list[tuple[int, Any]]:
+        """The rows whose request steers, with the request; one that has failed no longer does."""
+        rows = self.rows.watched(part)
+        found = [(row, self.rows.requests[row]) for row in rows]
+        return [(row, one) for row, one in found if one.steering is not None and one.fault is None]
+
+    def _steered(self, logits: Tensor, part: slice) -> Tensor | None:
+        """The logits to choose from, if a request steers."""
+        steering = self._steering(part)
+        if not steering:
+            return None
+        shaped = logits.clone()
+        for row, request in steering:
+            try:
+                shaped[row - part.start] = request.steering.shape(logits[row - part.start], self.rows.sampled(row))
+            except Exception as error:  # ends this request and no other
+                request.fault = error
+        return shaped
 
     def _rules(self, part: slice) -> SamplingRules:
         key = part.start, part.stop
@@ -183,6 +206,8 @@ class RowBatcher(ABC):
         """Pass on the newest token of a watched row and look for stop strings."""
         rows, request = self.rows, self.rows.requests[row]
         token, logp = rows.newest(row)
+        if request.fault is not None:
+            return request.fault
         if request.on_token is not None:
             try:
                 request.on_token(token, logp)

@@ -88,15 +88,19 @@ def _column(values: Sequence[float], dtype: torch.dtype, device: torch.device) -
     return torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
 
 
-def sample(logits: Tensor, rules: SamplingRules, uniform: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+def sample(
+    logits: Tensor, rules: SamplingRules, uniform: Tensor, seen: Tensor | None, steered: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Tokens [rows] and their log-probabilities [rows] from float32 logits [rows, vocabulary].
 
     `uniform` [rows, 1] are the numbers at which to invert, `seen` [rows, vocabulary] marks the tokens to penalise. The
-    log-probabilities are those of softmax(logits / temperature), before penalty and truncation.
+    log-probabilities are those of softmax(logits / temperature), before penalty and truncation. Tokens are chosen from
+    `steered` instead, if given.
     """
     scaled = logits if rules.sharpness is None else logits * rules.sharpness
     logs = scaled.log_softmax(-1)
-    shaped = logits if rules.penalty is None or seen is None else penalised(logits, rules.penalty, seen)
+    shaped = logits if steered is None else steered
+    shaped = shaped if rules.penalty is None or seen is None else penalised(shaped, rules.penalty, seen)
     if rules.all_greedy:
         tokens = shaped.argmax(-1, keepdim=True)
     else:

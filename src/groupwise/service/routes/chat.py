@@ -89,6 +89,7 @@ OPENAI_MODEL = {"object": "model", "created": 0, "owned_by": "groupwise"}
 OBJECT: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 
 
+@openai_router.post("/v1/completions", responses={200: {"content": {**OBJECT, **STREAM["content"]}}, **refusals(404)})
 @openai_router.post(
     "/v1/chat/completions", responses={200: {"content": {**OBJECT, **STREAM["content"]}}, **refusals(404)}
 )
@@ -98,14 +99,17 @@ async def complete(
     who: Asker,
     body: dict[str, Any] = Body(examples=[EXAMPLE]),  # noqa: B008
 ) -> Any:
-    """A chat completion, whole or streamed. Unsupported parameters are refused by name, never silently ignored."""
+    """A completion of a chat or a text, whole or streamed. Parameters it does not know are refused by name."""
     name = body.get("model")
     if not isinstance(name, str):
         raise InvalidRequest(f"model must be a string, not {name!r:.80}", field="model")
+    wanted = "prompt" if request.url.path == "/v1/completions" else "messages"
+    if wanted not in body:
+        raise InvalidRequest(f"the request has no {wanted}", field=wanted)
     asked = {"model": parts.chat_models.find(name, who), "body": (await request.body()).decode("utf8", "replace")}
     events = parts.chat_models.process.ask("complete", asked)
     first = await anext(events)
-    if first["object"] == "chat.completion.chunk":
+    if first["object"] == "chat.completion.chunk" or (body.get("stream") and first["object"] == "text_completion"):
         return event_stream(first, events, {}, last="data: [DONE]\n\n")
     async for _ in events:
         pass
