@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.conversation import ConversationEnvironment
 from groupwise.agents.environments.task import TaskEnvironment
-from groupwise.compat.trainer import GRPOTrainer, Trainable
+from groupwise.compat.trainer import ConversationTrainer, Trainable
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ResourceError
 from groupwise.rewards.combination import MultiObjectiveRewardFunction
@@ -43,7 +43,7 @@ class AwaitableResult(dict[str, Any]):
 class ComputationalGRPOEngine:
     """Trains an agent with many workers; see `create_computational_engine`."""
 
-    def __init__(self, trainer: GRPOTrainer) -> None:
+    def __init__(self, trainer: ConversationTrainer) -> None:
         self.trainer = trainer
         self.iterations = self.trajectories = 0
         self._last: dict[str, float] = {}
@@ -175,7 +175,7 @@ def create_computational_engine(
     cfg = (config or TrainingConfig(product="agent")).replace(
         backend=backend, num_workers=num_workers, max_workers=max_workers, attempts_per_worker=1
     )
-    return ComputationalGRPOEngine(GRPOTrainer(agent, environment, reward, cfg))
+    return ComputationalGRPOEngine(ConversationTrainer(agent, environment, reward, cfg))
 
 
 def scenario_of(environment: Scenarios, prompt: Any) -> Any:

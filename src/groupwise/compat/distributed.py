@@ -18,7 +18,7 @@ from typing import Any, Literal
 from groupwise.agents.agent import Agent
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.settings import AgentConfig
-from groupwise.compat.trainer import GRPOTrainer, Trainable
+from groupwise.compat.trainer import ConversationTrainer, Trainable
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, GroupwiseError, RankError
 from groupwise.event_loop import EventLoop
@@ -67,7 +67,7 @@ class DistributedConfig:
         return cfg.replace(**changed)
 
 
-class DistributedGRPOTrainer(GRPOTrainer):
+class DistributedGRPOTrainer(ConversationTrainer):
     """`GRPOTrainer` on the ranks that torchrun started; without torchrun, on one."""
 
     def __init__(

@@ -209,7 +209,7 @@ def requirements(
         if out is None and not is_requirements(source):
             print(_text(found, Path("-.yaml")), end="")
         say(*(f"# note: {note}" for note in notes), *(f"# ✗ {conflict}" for conflict in conflicts))
-        if chain:
+        if chain and best is not None:
             say(f"# {found.name}: no design can be faster than {in_time(best, 4)}: {' → '.join(chain)}")
     return 1 if conflicts else 0
 

@@ -279,13 +279,14 @@ class Drafter:
         for place, unit in enumerate(plans.unit_order[row].tolist()):
             if unit >= 0:
                 turn[unit] = place
-        planned = (stage[:, None] < stage) | (
+        planned: Bools = (stage[:, None] < stage) | (
             (stage[:, None] == stage) & (lane[:, None] == lane) & (turn[:, None] < turn)
         )
         # A case that a check ends is over once everything beside the check is done, so waiting comes after it, too.
-        kept = np.broadcast_to(problem.checks[:, None], planned.shape)
+        checks, waiting = np.asarray(problem.checks), np.asarray(problem.waiting)
+        kept = np.broadcast_to(checks[:, None], planned.shape)
         if freedom == BESIDE_WAITING:
-            kept = kept | (~problem.waiting[:, None] & ~problem.waiting)
+            kept = kept | (~waiting[:, None] & ~waiting)
         return np.asarray(problem.unit_before | (planned & kept))
 
     def _ordered(self, units: list[int], parts: Mapping[int, Block], before: Bools) -> Block:

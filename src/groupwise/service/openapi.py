@@ -116,9 +116,9 @@ def _value(field: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) ->
         return WORDS[field] if WORDS.get(field) in schema["enum"] else schema["enum"][0]
     if "const" in schema:
         return schema["const"]
-    for kind in ("anyOf", "oneOf", "allOf"):
-        if kind in schema:
-            return _value(field, schema[kind][0], schemas)
+    for choice in ("anyOf", "oneOf", "allOf"):
+        if choice in schema:
+            return _value(field, schema[choice][0], schemas)
     known = WORDS.get(field)
     kind = schema.get("type")
     if kind == "object":

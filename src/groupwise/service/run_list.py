@@ -14,7 +14,7 @@ from groupwise.metrics import HELD_OUT, REWARD
 from groupwise.service.jobs import JobBrief, Jobs
 from groupwise.service.keys import Keys, Who
 from groupwise.service.run_index import RunCard, RunIndex
-from groupwise.service.schemas import RunView
+from groupwise.service.schemas import ErrorDetail, RunView
 
 Order = Literal["recent", "name", "state", "product", "environment", "step", "reward", "held_out", "updated"]
 FIRST = {"running": 0, "stopping": 0, "created": 0, "queued": 1}
@@ -147,7 +147,8 @@ def run_view(name: str, card: RunCard | None, brief: JobBrief | None, owner: str
     return RunView(
         id=name, state=_state(card, brief), **facts, updated=updated,
         product=product, environment=card.environment if card else "", owner=owner, job=brief.id if brief else None,
-        job_state=brief.state if brief else None, error=brief.error if brief else None,
+        job_state=brief.state if brief else None,
+        error=ErrorDetail.model_validate(brief.error) if brief and brief.error else None,
     )  # fmt: skip
 
 

@@ -184,7 +184,7 @@ class FollowedRun:
     def emit(self, kind: str, step: int, data: Mapping[str, Any]) -> Event:
         return Event(self.id, 0, self.attempt, time.time(), step, kind, data)
 
-    def write_groups(self, step: int, records: Sequence[GroupRecord]) -> None:
+    def write_groups(self, step: int, records: Sequence[GroupRecord], limit: int = 0) -> None:
         """Rank 0 does."""
 
     def set_status(self, state: str, step: int, total: int, **more: Any) -> None:

@@ -6,8 +6,9 @@ one before; something that is only mentioned, or a question on the side, does no
 
 import re
 
+from groupwise.agents.strategies.phrases import WANTS
 from groupwise.agents.strategies.polarity import polarity
-from groupwise.agents.strategies.reading import WANTS, wanted
+from groupwise.agents.strategies.reading import wanted
 from groupwise.agents.strategies.registry import Signal
 
 # In each domain, particular wishes before general ones: of several in a clause, the first counts.

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from groupwise.agents.strategies.intents import intent_after
-from groupwise.agents.strategies.reading import SARCASM, contrasted, is_supposed
+from groupwise.agents.strategies.phrases import SARCASM
+from groupwise.agents.strategies.reading import contrasted, is_supposed
 from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
 
