@@ -21,6 +21,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -341,7 +342,7 @@ class Audit:
             if MARK in (source if isinstance(source, str) else source.decode("utf8", "replace")):
                 self._add("code_runs", f"compile {source[:80]!r}")
         elif event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn"):
-            if not any(known in str(args[:2]) for known in CONSTANT):
+            if not any(known in str(args[:2]) for known in CONSTANT) and not is_worker(args[1]):
                 self._add("code_runs", f"{event} {str(args[:2])[:200]}")
         elif event in ("open", "sqlite3.connect", "os.listdir", "os.scandir", "ctypes.dlopen"):
             self._opened(event, args[0])
@@ -373,6 +374,10 @@ WARM = (
 )  # fmt: skip
 # Programs that libraries and the run's record start with arguments of their own, whatever the settings say.
 CONSTANT = ("git", "bwrap", "ldconfig", "uname", "lscpu", "nvidia-smi")
+# What `groupwise.workers` starts: the same program whatever the settings say. It is watched like the job itself.
+WORKER = re.compile(
+    r"import sys; ours = \[.*\]; sys\.path\[:\] = .*; from groupwise\.worker_process import serve; serve\(\d+, \d+\)"
+)
 # What Python and libraries look at in any process.
 HARMLESS = (
     "/",
@@ -383,6 +388,52 @@ HARMLESS = (
     "/etc/passwd",
     "/etc/nsswitch.conf",
 )
+
+
+def is_worker(words: Any) -> bool:
+    """Whether a command starts a worker of ours, with its fixed program."""
+    given = [str(word) for word in words] if isinstance(words, list | tuple) else []
+    return given[:2] == [sys.executable, "-c"] and len(given) > 2 and WORKER.fullmatch(given[2]) is not None
+
+
+def watch_worker() -> None:
+    """Put a worker under the hook, as it starts, by `sitecustomize`. What it finds is written at once."""
+    given = json.loads(Path(os.environ["ATTACK_JOB"]).read_text())
+    world, told = restored(given["world"]), Path(given["told"])
+    audit = Audit(world, given["job"])
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        before = sum(map(len, audit.found.values()))
+        audit(event, args)
+        if sum(map(len, audit.found.values())) > before:
+            descriptor = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.write(descriptor, (json.dumps(audit.found) + "\n").encode())
+            os.close(descriptor)
+
+    audit.own |= {str(told)}
+    sys.addaudithook(hook)
+
+
+def _watch_workers(world: World, job: Mapping[str, Any]) -> None:
+    """Let every Python process that this one starts put itself under the hook."""
+    folder = world.folder / "hook"
+    folder.mkdir(exist_ok=True)
+    here = str(Path(__file__).parent)
+    (folder / "sitecustomize.py").write_text(
+        f"import sys\nsys.path.append({here!r})\nimport attack_service\nsys.path.remove({here!r})\n"
+        "attack_service.watch_worker()\n"
+    )
+    given = {"world": {name: str(path) for name, path in vars(world).items()}, "job": job}
+    file = world.folder / f"{job['run']}.job"
+    file.write_text(json.dumps({**given, "told": str(_words(world, job).with_suffix(".workers"))}))
+    paths = [str(folder), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    os.environ |= {"ATTACK_JOB": str(file), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def restored(places: Mapping[str, str]) -> World:
+    world = World.__new__(World)
+    world.__dict__ |= {name: Path(path) for name, path in places.items()}
+    return world
 
 
 class Watch:
@@ -461,7 +512,12 @@ def _told(world: World, job: Mapping[str, Any], child: int) -> dict[str, Any]:
     stepped = events.is_file() and '"type":"step"' in events.read_text().replace(": ", ":")
     # A process that ended without a word was killed, or ran our code, which ends it at once.
     silent = {"code_runs": [f"ended with status {status}"], "reads": [], "connections": []}
-    return {**(json.loads(words.read_text()) if words.is_file() else silent), "stepped": stepped}
+    told = {**(json.loads(words.read_text()) if words.is_file() else silent), "stepped": stepped}
+    workers = words.with_suffix(".workers")
+    for line in workers.read_text().splitlines() if workers.is_file() else ():
+        for kind, found in json.loads(line).items():
+            told[kind] = [*told[kind], *(f"in a worker: {what}" for what in found)]
+    return told
 
 
 def _words(world: World, job: Mapping[str, Any]) -> Path:
@@ -477,6 +533,7 @@ def _be_the_job(world: World, job: Mapping[str, Any]) -> None:
     signal.alarm(LONGEST)
     # The report comes after the last step.
     import_module("groupwise.reporting.live_run").write_run_report = lambda path: path
+    _watch_workers(world, job)
     audit = Audit(world, job)
     listening = [True]
     try:
@@ -503,9 +560,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.jobs is not None:
         given = json.loads(options.jobs.read_text())
-        world = World.__new__(World)
-        world.__dict__ |= {name: Path(path) for name, path in given["world"].items()}
-        print(json.dumps(run_jobs(world, given["jobs"], options.runs)))
+        print(json.dumps(run_jobs(restored(given["world"]), given["jobs"], options.runs)))
         return
     with tempfile.TemporaryDirectory(prefix="attack-") as folder:
         world = World(Path(folder))

@@ -214,7 +214,8 @@ WRITTEN = ("yawl", "bpmn", "pnml", "json", "yml", "argo.yaml", "wfcommons.json")
 
 def _workflows(folder: Path) -> list[Path]:
     place = _place(folder, "workflows")
-    found = [Path(shutil.copy(path, place)) for path in sorted(WORKFLOWS.iterdir()) if path.suffix not in (".csv", ".yaml")]
+    chosen = [path for path in sorted(WORKFLOWS.iterdir()) if path.suffix not in (".csv", ".yaml")]
+    found = [Path(shutil.copy(path, place)) for path in chosen]
     document = read_workflow(WORKFLOWS / "loan.bpmn")
     dag = read_workflow(WORKFLOWS / "scientific_dag.json")
     for suffix in WRITTEN:

@@ -2,12 +2,17 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+from groupwise.workers import Workers
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "attack_service.py"
 
@@ -48,3 +53,29 @@ def test_the_audit_sees_code_files_and_connections(attack: ModuleType, tmp_path:
     assert watch.opened() == []
     (world.secret / "kanary.jsonl").read_text()
     assert "kanary.jsonl" in watch.opened()
+
+
+def test_workers_of_a_job_are_watched_like_the_job(
+    attack: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, job = attack.World(tmp_path / "world"), {"run": "own", "own": []}
+    for name in ("ATTACK_JOB", "PYTHONPATH"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    attack._watch_workers(world, job)
+    audit = attack.Audit(world, job)
+    monkeypatch.setattr(subprocess, "Popen", _heard(audit, subprocess.Popen))
+    with Workers(partial(partial, Path.read_text)) as workers:
+        assert "answer" in workers.submit(world.data / "sums.jsonl").result()
+        told = world.folder / "own.workers"
+        assert not told.exists()
+        workers.submit(world.secret / "kanary.jsonl").result()
+    assert "kanary_secret/kanary.jsonl" in told.read_text()
+    assert audit.found["code_runs"] == []
+
+
+def _heard(audit: Any, plain: Any) -> Any:
+    def started(words: Any, **options: Any) -> Any:
+        audit("subprocess.Popen", (words[0], words, None, None))
+        return plain(words, **options)
+
+    return started
