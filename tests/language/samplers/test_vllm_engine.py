@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.loading import LanguageModel, load_model
 from groupwise.language.samplers.server_fleet import PAUSE
 from groupwise.language.samplers.vllm_engine import VllmEngine
-from groupwise.language.samplers.vllm_server import ServerLost
+from groupwise.language.samplers.vllm_server import ServerLost, VllmServer
 from groupwise.language.samplers.weight_travel import TransferTravel
 
 EIGHT = SamplingParams(max_new_tokens=8)
@@ -192,6 +195,64 @@ def test_a_server_that_cannot_be_used_is_refused_in_one_sentence(
         engine.generate(requests(engine, 1), EIGHT)
     assert "\n" not in told.value.message
     assert told.value.hint
+
+
+ANSWERS = {
+    "a web page": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>",
+    "null": b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnull",
+    "nothing": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "a list": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+    "another API": b"HTTP/1.1 404 Not Found\r\nContent-Length: 18\r\n\r\n404 page not found",
+    "a redirect": b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere\r\nContent-Length: 0\r\n\r\n",
+    "a refusal of everything": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+    "a key": b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+}
+LOST = {
+    "half an answer": b'HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"choices": [',
+    "headers alone": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n",
+    "nothing at all": b"",
+    "another protocol": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "a proxy without its server": b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+@pytest.fixture
+def says() -> Iterator[Callable[[bytes], str]]:
+    """A server that says the same to whoever asks whatever, and its address."""
+    with ExitStack() as servers:
+
+        def serve(answer: bytes) -> str:
+            class Handler(socketserver.StreamRequestHandler):
+                def handle(self) -> None:
+                    length = 0
+                    while (line := self.rfile.readline()).strip():
+                        name, _, value = line.partition(b":")
+                        length = int(value) if name.lower() == b"content-length" else length
+                    self.rfile.read(length)
+                    self.wfile.write(answer)
+
+            server = servers.enter_context(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            servers.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_address[1]}"
+
+        yield serve
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_server_of_something_else_is_refused_in_one_sentence(says: Any, engine_on: Make, answer: str) -> None:
+    with pytest.raises(ConfigError, match="wants another API key" if answer == "a key" else "is not a vLLM") as told:
+        engine_on(says(ANSWERS[answer])).generate([([5, 6], 0)], EIGHT)
+    assert "\n" not in told.value.message
+    assert told.value.hint
+
+
+@pytest.mark.parametrize("answer", LOST)
+def test_a_server_that_dies_while_it_answers_is_lost(says: Any, answer: str) -> None:
+    server = VllmServer(says(LOST[answer]))
+    for ask in (server.model, lambda: server.generate({"token_ids": [1]})):
+        with pytest.raises(ServerLost, match=server.url):
+            ask()
 
 
 def test_another_model_is_refused_before_the_first_token(

@@ -255,7 +255,6 @@ class VllmEngine:
         return lost + with_each(_others(servers, lost), see)
 
     def _meet(self, server: VllmServer) -> None:
-        server.call("GET", "/health")
         server.insist_on_route()
         name, length = server.model()
         insist_on_tokenizer(server, name, self.tokenizer)

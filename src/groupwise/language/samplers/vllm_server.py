@@ -97,35 +97,48 @@ class VllmServer:
     def model(self) -> tuple[str, int | None]:
         """The name of the base model that is served, and the longest sequence the server takes."""
         listed = self.call("GET", "/v1/models")
-        cards = [card for card in listed.get("data", []) if isinstance(card, Mapping)]
+        data = listed.get("data") if isinstance(listed, Mapping) else None
+        cards = [card for card in data if isinstance(card, Mapping)] if isinstance(data, list) else []
         base = next((card for card in cards if not card.get("parent")), None)
         if base is None:
-            raise ContractError(f"the server at {self.url} serves no model", hint="Is it a vLLM server?")
+            raise self._not_vllm("GET /v1/models lists no model")
         length = base.get("max_model_len")
         return str(base.get("id")), int(length) if isinstance(length, int) else None
 
     def insist_on_route(self) -> None:
-        """Refuse a server that does not take token ids and return token ids."""
+        """Refuse a server that is not vLLM's, or does not take token ids and return token ids."""
+        try:
+            self.call("GET", "/health")
+        except Refused as refused:
+            raise self._not_vllm(f"GET /health is refused with status {refused.status}") from None
         try:
             self.call("POST", GENERATE, {})
         except Refused as refused:
-            if not refused.is_route:
-                return
-            raise ConfigError(
-                f"the server at {self.url} has no route {GENERATE}",
-                hint=f"It needs vLLM {OLDEST} or newer, started with --enable-scale-out; `groupwise sampler start` "
-                "does that.",
-                field="vllm.servers",
-            ) from None
+            if refused.is_route:
+                raise ConfigError(
+                    f"the server at {self.url} has no route {GENERATE}",
+                    hint=f"It needs vLLM {OLDEST} or newer, started with --enable-scale-out; `groupwise sampler start` "
+                    "does that.",
+                    field="vllm.servers",
+                ) from None
+        else:
+            raise self._not_vllm(f"POST {GENERATE} accepts a request without tokens")
 
     def tokens_of(self, model: str, text: str) -> list[int]:
         """The text as the server's tokenizer reads it."""
         body = {"model": model, "prompt": text, "add_special_tokens": False}
-        return [int(token) for token in self.call("POST", "/tokenize", body)["tokens"]]
+        said = self.call("POST", "/tokenize", body)
+        try:
+            return [int(token) for token in said["tokens"]]
+        except (LookupError, TypeError, ValueError):
+            raise self._not_vllm("POST /tokenize returns no tokens") from None
 
     def generate(self, body: Mapping[str, Any], call: Call | None = None) -> tuple[Answer, Mapping[str, Any]]:
         """One continuation: what was sampled, and everything else the server said."""
         said = self.call("POST", GENERATE, body, timeout=self.timeout, under_way=call)
+        if said is None:
+            # A server that died while a proxy was passing its answer on.
+            raise ServerLost(f"the server at {self.url} sent an empty answer")
         return self._answer(said), said
 
     def _answer(self, said: Mapping[str, Any]) -> Answer:
@@ -202,13 +215,24 @@ class VllmServer:
         text = answer.read(LARGEST + 1)
         if len(text) > LARGEST:
             raise http.client.HTTPException(f"an answer of more than {LARGEST >> 20} MiB")
+        if answer.length:
+            # `read` with a limit does not mind that the server died before the end.
+            raise http.client.IncompleteRead(text, answer.length)
         return answer.status, text
+
+    def _not_vllm(self, found: str) -> ConfigError:
+        hint = (
+            f"Start one with `groupwise sampler start MODEL`, or name another in vllm.servers (vLLM {OLDEST} or newer)."
+        )
+        return ConfigError(f"the server at {self.url} is not a vLLM server: {found}", hint=hint, field="vllm.servers")
 
     def _failure(self, method: str, path: str, status: int, said: Any, text: bytes) -> GroupwiseError:
         reason = _reason(said, text)
         if status in (401, 403):
             hint = f"Put the server's key into the environment variable {KEY_VARIABLE}."
             return ConfigError(f"the server at {self.url} wants another API key", hint=hint, field="vllm.servers")
+        if status < 400:
+            return self._not_vllm(f"{method} {path} is redirected")
         message = f"the server at {self.url} refused {method} {path} with status {status}: {reason}"
         if status in (408, 429) or status >= 500:
             return ServerLost(message)
