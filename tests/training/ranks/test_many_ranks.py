@@ -110,6 +110,8 @@ def test_a_rank_is_killed_and_the_run_ends_as_in_one_process(tmp_path: Path) -> 
     os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
     _, said = process.communicate()
     assert process.returncode == 0, said
+    assert "rank 1 was killed by signal SIGKILL" in said
+    assert "restart 1 of 3" in said
     assert_alike(tmp_path / "one", tmp_path / "two")
     events = read_events(tmp_path / "two" / "events.jsonl")
     assert events[-1].data["reason"] == "finished"
