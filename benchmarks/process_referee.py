@@ -319,6 +319,11 @@ class Office:
         self.queues: dict[str, list[Request]] = defaultdict(list)
         rules = stated.get("rules", {})
         self.apart, self.bound = _partners(rules.get("different_people", ())), _partners(rules.get("same_person", ()))
+        needed = {name: set(stated["activities"][name].get("skills", ())) for name in doing}
+        self.skilled = {
+            name: [one for one in self.members[pool] if needed[name] <= one.skills] for name, pool in doing.items()
+        }
+        self.linked = {name: self._linked(name) for name in doing}
         self.number = 0
         self.wakes: set[tuple[str, float]] = set()
 
@@ -365,33 +370,46 @@ class Office:
             self._wake(pool, min(later))
 
     def _chosen(self, here: list[Server], request: Request) -> Server | None:
+        """The first who may, and leaves somebody for the rest; if nobody of the pool would, the first who may."""
         by, named = request.case.by, request.activity
-        able = [server for server in self.members[request.pool] if self._may(server, named, by)]
-        linked = self._linked(named)
-        rest = [one for one in linked if one not in by and one != named]
-        careful = [server for server in able if self._can_go_on({**by, named: server}, rest)] if rest else able
-        return next((server for server in here if server in (careful or able)), None)
+        able = [server for server in here if self._may(server, named, by)]
+        rest = [one for one in self.linked[named] if one not in by]
+        if not rest or not able:
+            return able[0] if able else None
+        for server in able:
+            if self._can_go_on({**by, named: server}, rest):
+                return server
+        others = (one for one in self.skilled[named] if one not in here and self._may(one, named, by))
+        return None if any(self._can_go_on({**by, named: one}, rest) for one in others) else able[0]
 
     def _linked(self, start: str) -> list[str]:
+        """The other activities whose people depend on who does this one, directly or through others."""
         found = [start]
         for one in found:
             near = [*self.apart.get(one, ()), *self.bound.get(one, ())]
             found += [other for other in dict.fromkeys(near) if other in self.doing and other not in found]
-        return found
+        return found[1:]
 
     def _can_go_on(self, by: dict[str, Server], rest: list[str]) -> bool:
         if not rest:
             return True
         named, *others = rest
-        able = [server for server in self.members[self.doing[named]] if self._may(server, named, by)]
-        return any(self._can_go_on({**by, named: server}, others) for server in able)
+        return any(
+            self._can_go_on({**by, named: server}, others)
+            for server in self.skilled[named]
+            if self._may(server, named, by)
+        )
 
     def _may(self, server: Server, named: str, by: Mapping[str, Server]) -> bool:
-        if not set(self.stated["activities"][named].get("skills", ())) <= server.skills:
+        if server not in self.skilled[named]:
             return False
-        if any(by.get(other) is server for other in self.apart.get(named, ())):
-            return False
-        return all(by[other] is server for other in self.bound.get(named, ()) if other in by)
+        for other in self.apart.get(named, ()):
+            if by.get(other) is server:
+                return False
+        for other in self.bound.get(named, ()):
+            if other in by and by[other] is not server:
+                return False
+        return True
 
     def _wake(self, pool: str, when: float) -> None:
         if (pool, when) not in self.wakes:
