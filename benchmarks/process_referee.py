@@ -403,13 +403,9 @@ class Office:
     def _may(self, server: Server, named: str, by: Mapping[str, Server]) -> bool:
         if server not in self.skilled[named]:
             return False
-        for other in self.apart.get(named, ()):
-            if by.get(other) is server:
-                return False
-        for other in self.bound.get(named, ()):
-            if other in by and by[other] is not server:
-                return False
-        return True
+        if any(by.get(other) is server for other in self.apart.get(named, ())):
+            return False
+        return all(by.get(other, server) is server for other in self.bound.get(named, ()))
 
     def _wake(self, pool: str, when: float) -> None:
         if (pool, when) not in self.wakes:
