@@ -108,6 +108,9 @@ COMMON: tuple[Metric, ...] = (
     *_panel(
         "Workers",
         Metric(name="rollout/workers", meaning="workers that make attempts", unit="workers", label="Workers"),
+    ),
+    *_panel(
+        "Waiting for workers",
         Metric(
             name="rollout/queue_mean", meaning="attempts that waited for a worker, on average", unit="attempts",
             label="Waiting", worry="more workers help while attempts wait",

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from groupwise.config import rules
-from groupwise.config.fields import Finding
+from groupwise.config.fields import Finding, settings_of
 from groupwise.config.rules import RULES, Rule, broken_rules, settings_of_rule
 from groupwise.config.sections import SECTIONS, AdvantageSettings, GroupingSettings, LossSettings
 from groupwise.core.losses import clip_range
@@ -160,8 +160,8 @@ def test_servers_are_named_for_a_sampler_of_a_language_model(sampler: str, serve
 def test_every_rule_of_this_file_is_applied_and_every_setting_of_one_exists() -> None:
     public = [value for name, value in vars(rules).items() if callable(value) and _returns_finding(value)]
     assert set(RULES) == set(public)
-    assert len(RULES) == len(public) == 18
-    known = {name for section in SECTIONS.values() for name in section.model_fields}
+    assert len(RULES) == len(public) == 20
+    known = {setting.flat for section in SECTIONS.values() for setting in settings_of(section).values()}
     assert all(set(settings_of_rule(rule)) <= known for rule in RULES)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +40,6 @@ def table(head: str) -> list[list[str]]:
 HERE = [re.match(r"[\w.]+", row[2]).group().rpartition(".") for row in table("from")]  # type: ignore[union-attr]
 CALLS = [row[0] for row in table("call")]
 SETTINGS, ELEMENTS = table("setting of document 1"), table("element of document 0")
-NOT_YET = [name for name, *_ in table("name") if re.fullmatch(r"\w+", name)]
 
 
 @pytest.fixture(scope="session")
@@ -179,10 +177,3 @@ def test_every_xml_element_is_read_into_the_setting_the_page_names(
 
 def test_the_xml_threshold_switches_early_stopping_on(xml_file: Path) -> None:
     assert load_config(xml_file).training.early_stopping is True
-
-
-def test_a_name_listed_as_not_yet_is_nowhere_to_be_found() -> None:
-    names = [m.name for m in pkgutil.walk_packages(groupwise.__path__, "groupwise.") if "__main__" not in m.name]
-    arrived = {name for module in map(importlib.import_module, names) for name in NOT_YET if name in vars(module)}
-    assert NOT_YET
-    assert not arrived, f"{arrived} arrived: move them in docs/migration.md to what is here, with their calls"

@@ -27,7 +27,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from groupwise.agents.conversation.dialogues import DialogueDatabase
-from groupwise.compat import GRPOTrainer, create_customer_service_reward, train
+from groupwise.compat import GRPOTrainer, MultiTurnGRPOTrainer, create_customer_service_reward, train
 from groupwise.compat.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.compat.language import TrajectoryDataset
 from groupwise.config import TrainingConfig
@@ -238,10 +238,10 @@ def test_1_the_loop_and_the_step_that_it_describes() -> None:
 @pytest.mark.parametrize("name", ["_compute_group_policy_loss", "_update_policy"])
 def test_1_methods_that_it_outlines_have_its_parameters(name: str) -> None:
     outlined = run(snippet(1, f"def {name}("))[name]
-    ours = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
+    ours = list(inspect.signature(getattr(MultiTurnGRPOTrainer, name)).parameters)
     assert len(ours) == 1 + len(inspect.signature(outlined).parameters)
     assert ours[1:] == list(inspect.signature(outlined).parameters)
-    assert inspect.iscoroutinefunction(getattr(GRPOTrainer, name)) == inspect.iscoroutinefunction(outlined)
+    assert inspect.iscoroutinefunction(getattr(MultiTurnGRPOTrainer, name)) == inspect.iscoroutinefunction(outlined)
 
 
 def test_1_training_with_trl() -> None:

@@ -350,7 +350,7 @@ def small_disk(tmp_path: Path) -> Any:
     place = tmp_path / "small"
     place.mkdir()
     answer = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(place)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(place)], capture_output=True, text=True
     )
     if answer.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {answer.stderr.strip()}")

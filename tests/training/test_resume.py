@@ -428,8 +428,8 @@ def test_settings_changed_on_resume_are_used_and_told(small_config: Configure) -
     learners = []
     original = Learner.load_state_dict
 
-    def spy(self: Learner, state: Any) -> None:
-        original(self, state)
+    def spy(self: Learner, *state: Any) -> None:
+        original(self, *state)
         learners.append(self)
 
     Learner.load_state_dict = spy  # type: ignore[method-assign]

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from groupwise.errors import ConfigError, GroupwiseError, MissingExtra
 from groupwise.files import read_small, write_atomic
-from groupwise.language.loading import load_model, save_model
 from groupwise.language.model_lookup import find_model
 from groupwise.language.samplers.vllm_server import ServerLost, VllmServer
 
@@ -190,6 +189,8 @@ def _environment(options: ServerOptions, on_cpu: bool) -> Mapping[str, str]:
 
 def _as_folder(model: str, folder: Path, port: int) -> str:
     """What vLLM can load: a folder or a hub name. The tiny model is written first."""
+    from groupwise.language.loading import load_model, save_model
+
     place = find_model(model)
     if place.tiny_seed is not None:
         return str(save_model(load_model(place), folder / f"{port}-model"))

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
-
 from groupwise.errors import RankError
 from groupwise.training.control_file import send_command
 
@@ -59,6 +57,8 @@ def launch(function: Callable[..., Any], *arguments: Any, ranks: int, run: Path,
 
 
 def _in_rank(function: Callable[..., Any], arguments: tuple[Any, ...], reasons: str) -> Any:
+    from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
+
     # Ctrl-C reaches every process of the terminal; the launcher turns it into an order that the run obeys. SIGTERM
     # keeps its meaning: the agent ends the ranks that are left when one has died, and Linux those of a dead launcher.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
