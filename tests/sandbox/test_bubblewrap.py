@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -406,6 +407,16 @@ def test_threads_share_a_sandbox_and_spares_do_not_die_with_them() -> None:
                 thread.join()
         assert found == [True] * 4
         assert asyncio.run(sandbox.arun("x = 1", limits=PATIENT)).passed
+
+
+def test_a_spare_does_not_let_more_programs_run_at_once_than_there_are_workers() -> None:
+    code = "import time\ndef f():\n    begun = time.monotonic()\n    time.sleep(2)\n    return begun, time.monotonic()"
+    with Bubblewrap(workers=1, spares=1) as sandbox:
+        assert sandbox.run("x = 1", limits=PATIENT).passed
+        with ThreadPoolExecutor(2) as threads:
+            runs = [threads.submit(sandbox.run, code, {}, PATIENT, call="f") for _ in range(2)]
+        first, second = sorted(run.result().value for run in runs)
+    assert first[1] <= second[0]
 
 
 def test_a_sandbox_dies_with_whoever_opened_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from types import FrameType
@@ -115,6 +116,27 @@ def test_what_a_host_function_raises_is_an_outcome(sandbox: Monty) -> None:
     assert "TypeError" in sandbox.run("await late(1, 2)", functions={"late": late}).message
     caught = sandbox.run("try:\n    broken()\nexcept ValueError:\n    x = 7\nx", functions={"broken": broken})
     assert caught.value == 7
+
+
+def test_calls_of_a_program_that_has_failed_are_cancelled(sandbox: Monty) -> None:
+    begun, cancelled = asyncio.Event(), threading.Event()
+
+    async def slow() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async def broken() -> None:
+        await begun.wait()
+        raise ValueError("no such row")
+
+    code = "import asyncio\nasync def workflow():\n    await asyncio.gather(slow(), broken())"
+    ran = sandbox.run(code, functions={"slow": slow, "broken": broken}, call="workflow")
+    assert ran.message.startswith("ValueError: no such row")
+    assert cancelled.wait(60)
 
 
 def test_a_wish_to_stop_the_program_goes_through(sandbox: Monty) -> None:
