@@ -48,7 +48,7 @@ from groupwise.training.session import execute
 
 DELAY = 0.05  # seconds for an answer of the tool
 SETTINGS: dict[str, Any] = {
-    "product": "agent", "num_generations": 16, "max_new_tokens": 4, "learning_rate": 2e-3, "threads": 1,
+    "product": "agent", "num_generations": 16, "max_new_tokens": 4, "learning_rate": 2e-3, "threads": 2,
     "per_device_train_batch_size": 128, "gradient_accumulation_steps": 1, "num_epochs": 1, "warmup_ratio": 0.0,
     "lr_scheduler_type": "constant", "num_episodes": 1000, "eval_steps": 0,
 }  # fmt: skip

@@ -13,9 +13,10 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
-from urllib.request import urlopen
 
 from groupwise.agents.environments.contract import Listed, Observation, Reply, Transition
 from groupwise.types import End, Task
@@ -55,8 +56,23 @@ class SpellingDesk(Listed[str]):
         if not self.url:
             return counted(letter, text)
         # Blocks its worker, as most people's tools do.
-        with urlopen(f"{self.url}/?letter={letter}&text={quote(text)}", timeout=30) as answer:
-            return float(json.load(answer)["share"])
+        return float(asked(self.url, f"/?letter={letter}&text={quote(text)}")["share"])
+
+
+@cache
+def connection(url: str) -> HTTPConnection:
+    """This process's connection to the service; it is kept open."""
+    return HTTPConnection(urlsplit(url).netloc, timeout=30)
+
+
+def asked(url: str, path: str) -> Any:
+    kept = connection(url)
+    try:
+        kept.request("GET", path)
+        return json.load(kept.getresponse())
+    except (HTTPException, OSError):
+        kept.close()  # the next request opens it again
+        raise
 
 
 def counted(letter: str, text: str) -> float:
@@ -79,14 +95,14 @@ def served(delay: float) -> Iterator[str]:
 
 def _serve(link: Any, delay: float) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        target = (await reader.readline()).split()[1].decode()
-        while (await reader.readline()).strip():
-            pass
-        await asyncio.sleep(delay)
-        asked = parse_qs(urlsplit(target).query, keep_blank_values=True)
-        body = json.dumps({"share": counted(asked["letter"][0], asked["text"][0])}).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
-        await writer.drain()
+        while line := await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            await asyncio.sleep(delay)
+            query = parse_qs(urlsplit(line.split()[1].decode()).query, keep_blank_values=True)
+            body = json.dumps({"share": counted(query["letter"][0], query["text"][0])}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            await writer.drain()
         writer.close()
 
     async def main() -> None:

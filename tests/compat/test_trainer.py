@@ -58,6 +58,27 @@ def count_a(turns: list[Message]) -> float:
     return float(sum(turn["content"].count("a") for turn in turns if turn["role"] == "assistant"))
 
 
+def test_an_update_by_hand_uses_the_threads_of_the_settings(tmp_path: Path) -> None:
+    agent, seen = SomeAgent(), list[int]()
+
+    async def step() -> None:
+        trainer = GRPOTrainer(agent, Letters(), config=settings(tmp_path, threads=3))
+        await trainer.initialize()
+        groups = await trainer.generate_trajectories()
+        hooks = [
+            p.register_hook(lambda _: seen.append(torch.get_num_threads())) for p in agent.language.model.parameters()
+        ]
+        await trainer.training_step(groups)
+        for hook in hooks:
+            hook.remove()
+        trainer.close()
+
+    before = torch.get_num_threads()
+    asyncio.run(step())
+    assert set(seen) == {3}
+    assert torch.get_num_threads() == before
+
+
 def test_steps_by_hand_learn_and_are_kept(tmp_path: Path) -> None:
     async def steps() -> None:
         trainer = MultiTurnGRPOTrainer(SomeAgent(), Letters(), count_a, settings(tmp_path, num_episodes=3))

@@ -36,7 +36,7 @@ from groupwise.training.learner import Learner
 from groupwise.training.loop import Position
 from groupwise.training.ranks.communication import ALONE, Ranks
 from groupwise.training.run import Run
-from groupwise.training.session import Parts, execute
+from groupwise.training.session import Parts, execute, use_threads
 from groupwise.training.step_groups import StepGroups
 from groupwise.training.stop_conditions import StopFlag
 from groupwise.types import Batch, Event, Group, Message, Reward, ScoredGroup, Task, Trajectory
@@ -204,11 +204,18 @@ class ConversationTrainer(GRPOTrainer):
     async def training_step(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
         """Learn from the groups, with all epochs of one step, and return the metrics."""
         batch = self._compared(groups)
-        metrics = await asyncio.to_thread(self._learner.update, batch)
+        metrics = await asyncio.to_thread(self._updated, batch)
         assert self._parts is not None
         self._parts.source.publish(self._parts.policy)
         self._position.advance(batch)
         return {**{name: value for name, value in batch.metrics.items() if value is not None}, **metrics}
+
+    def _updated(self, batch: Batch) -> dict[str, float]:
+        free_threads = use_threads(self.cfg.run.threads)
+        try:
+            return self._learner.update(batch)
+        finally:
+            free_threads()
 
     async def evaluate(self, scenarios: Sequence[Any] | None = None) -> Mapping[str, float]:
         """Evaluate the model with greedy answers, on the held-out scenarios or those given."""
