@@ -411,6 +411,8 @@ def watch_worker() -> None:
             os.close(descriptor)
 
     audit.own |= {str(told)}
+    # Python finds its folder of temporary files by writing one there, of a random name.
+    tempfile.gettempdir()
     sys.addaudithook(hook)
 
 
