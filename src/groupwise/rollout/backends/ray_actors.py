@@ -11,8 +11,9 @@ import logging
 import os
 import platform
 import socket
+import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +24,9 @@ from groupwise.event_loop import EventLoop
 from groupwise.rollout.backends.processes import WORKERS_PER_CORE, WorkerHandler
 from groupwise.workers import Entry, RequestFailed, WorkerLost, WorkerTimeout
 
-# Seconds for a cluster's port to answer, for a new actor to start, for one that is gone to say so, and for a handler to
-# end when it is cancelled.
-REACH, START, LOOK, GRACE = 5.0, 120.0, 0.5, 1.0
+# Seconds for a cluster's port to answer, for a new actor to start, for one that is gone to say so, for a handler to end
+# when it is cancelled, and between two looks at what takes too long.
+REACH, START, LOOK, GRACE, TICK = 5.0, 120.0, 0.5, 1.0, 0.2
 VERSION = f"groupwise {__version__} on Python {platform.python_version()}"
 
 
@@ -49,13 +50,14 @@ class RayWorkers:
         self._loop = EventLoop("ray")
         self._actors: list[Any] = []
         self._ready: dict[int, asyncio.Future[None]] = {}
-        self._letting_go: set[asyncio.Future[None]] = set()
+        self._deadlines: dict[Future[Any], tuple[float, float, Any]] = {}
         self.size = 0
         try:
             if size > self.most:
                 hint = f"Set rollout.num_workers to at most {self.most}."
                 raise ConfigError(f"{size} workers are more than there is room for: {self.room}", hint=hint)
             self.resize(size)
+            self._loop.submit(self._keep_time())
         except BaseException:
             self.close()
             raise
@@ -73,7 +75,11 @@ class RayWorkers:
         return f"the cluster has {self._total():g} CPUs and rollout.ray_cpus = {self._cpus:g}"
 
     def submit(self, worker: int, request: Any, seconds: float | None) -> Future[Any]:
-        return self._loop.submit(self._ask(worker, request, seconds))
+        ready = self._ready.get(worker)
+        if ready is None or not ready.done():
+            return self._loop.submit(self._call_when_started(worker, request, seconds))
+        # Not by way of the loop: two changes of thread less for every request.
+        return self._call(worker, request, seconds)
 
     def start(self, worker: int) -> Future[None]:
         return self._loop.submit(self._started(worker))
@@ -108,32 +114,67 @@ class RayWorkers:
     def _total(self) -> float:
         return float(self._ray.cluster_resources().get("CPU", 0.0))
 
-    async def _ask(self, worker: int, request: Any, seconds: float | None) -> Any:
-        actor = self._actors[worker]
+    async def _call_when_started(self, worker: int, request: Any, seconds: float | None) -> Any:
         await self._started(worker)
-        call = actor.answer.remote(request)
+        return await asyncio.wrap_future(self._call(worker, request, seconds))
+
+    def _call(self, worker: int, request: Any, seconds: float | None) -> Future[Any]:
+        """Call an actor, from any thread."""
+        actor, ready, answer = self._actors[worker], self._ready.get(worker), Future[Any]()
         try:
-            async with asyncio.timeout(seconds):
-                answer = await call
-        except TimeoutError:
-            self._ray.kill(actor, no_restart=False)
-            raise WorkerTimeout(
-                f"the request took longer than {seconds:g} s, and its worker was killed",
-                hint="Raise the time limit, or ask for less.",
-            ) from None
-        except asyncio.CancelledError:
-            self._ray.cancel(call)
-            self._letting_go.add(task := asyncio.ensure_future(self._kill_if_stuck(actor, call)))
-            task.add_done_callback(self._letting_go.discard)
-            raise
+            call = actor.answer.remote(request)
+        except Exception as error:
+            answer.set_exception(error)
+            return answer
+
+        def settle(done: Future[Any]) -> None:
+            with suppress(InvalidStateError):  # cancelled, or its time was up
+                try:
+                    answer.set_result(self._checked(worker, ready, done))
+                except Exception as error:
+                    answer.set_exception(error)
+
+        def end(done: Future[Any]) -> None:
+            self._deadlines.pop(answer, None)
+            if done.cancelled():
+                self._loop.submit(self._let_go(actor, call))
+
+        if seconds is not None:
+            self._deadlines[answer] = (time.monotonic() + seconds, seconds, actor)
+        answer.add_done_callback(end)
+        call.future().add_done_callback(settle)
+        return answer
+
+    def _checked(self, worker: int, ready: Any, done: Future[Any]) -> Any:
+        """What an actor answered, or an error of ours in the place of Ray's."""
+        try:
+            answer = done.result()
         except self._ray.exceptions.RayTaskError as error:
             raise RequestFailed({"code": "error", "message": f"the worker failed: {error.cause}"}) from error
         except self._ray.exceptions.RayError as error:
-            self._ready.pop(worker, None)
+            if self._ready.get(worker) is ready:
+                self._ready.pop(worker, None)
             raise WorkerLost(f"Ray lost worker {worker}: {_first_line(error)}") from error
         if isinstance(answer, _Refusal):
             raise RequestFailed(answer.error)
         return answer
+
+    async def _keep_time(self) -> None:
+        """Kill actors that take longer than they may."""
+        while True:
+            await asyncio.sleep(TICK)
+            now = time.monotonic()
+            for answer, (ends, seconds, actor) in list(self._deadlines.items()):
+                if now < ends or answer.done():
+                    continue
+                self._ray.kill(actor, no_restart=False)
+                with suppress(InvalidStateError):
+                    answer.set_exception(
+                        WorkerTimeout(
+                            f"the request took longer than {seconds:g} s, and its worker was killed",
+                            hint="Raise the time limit, or ask for less.",
+                        )
+                    )
 
     async def _started(self, worker: int) -> None:
         """Wait until the worker has made its handler; several may ask at once."""
@@ -163,8 +204,9 @@ class RayWorkers:
             lost.cannot_start = True
             raise lost
 
-    async def _kill_if_stuck(self, actor: Any, call: Any) -> None:
-        """A handler that blocks its actor cannot be cancelled."""
+    async def _let_go(self, actor: Any, call: Any) -> None:
+        """Cancel a call; a handler that blocks its actor cannot be cancelled, so the actor is killed."""
+        self._ray.cancel(call)
         await asyncio.wait([asyncio.wrap_future(call.future())], timeout=GRACE)
         ready, _ = self._ray.wait([call], timeout=0)
         if not ready:
