@@ -7,7 +7,7 @@ from math import exp, log
 import pytest
 import torch
 
-from groupwise.core import token_entropy, token_logp
+from groupwise.core import token_entropy, token_logp, top_entropy_mask
 
 # Position 0 predicts token 1 with probability 3/4; position 1 is even; position 2 predicts nothing we have.
 LOGITS = torch.tensor([[[0.0, log(3.0)], [5.0, 5.0], [100.0, -100.0]]])
@@ -60,3 +60,10 @@ def test_every_token_of_every_row_has_its_own_distribution(temperature: float) -
             chosen = shares[int(ids[row, t])]
             assert float(logp[row, t - 1]) == pytest.approx(log(chosen) if chosen else -torch.inf)
             assert float(entropy[row, t - 1]) == pytest.approx(-sum(p * log(p) for p in shares if p))
+
+
+@pytest.mark.parametrize("step", [1e-7, -1e-7])
+def test_tokens_of_equal_entropy_are_kept_together_however_it_is_rounded(step: float) -> None:
+    entropy = torch.tensor([[4.0, 1.0], [4.0 + step, 3.0], [4.0, 4.5]], dtype=torch.float64)
+    kept = top_entropy_mask(entropy, torch.ones(3, 2, dtype=torch.bool), 0.5)
+    assert kept.tolist() == [[True, False], [True, False], [True, True]]

@@ -10,6 +10,10 @@ from torch import Tensor
 
 from groupwise.core.shapes import as_columns, at_least_float32, check_positive, check_rank, check_shape
 
+# Entropies that differ by no more than this, or this share of themselves, are taken for equal: norms and kernels round
+# to float32, also where the rest is computed in float64.
+ROUNDING = 1e-5
+
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """The mean of `values` [B, T] over `mask` [B, T]; 0 if the mask is empty."""
@@ -36,8 +40,10 @@ def top_entropy_mask(entropy: Tensor, mask: Tensor, quantile: float) -> Tensor:
     Returns:
       [B, T] bool, false outside `mask`.
 
-    Departure: the threshold is the entropy at rank ⌈(n − 1)(1 − ρ)⌉, not a value interpolated between two
-    ranks. Both keep the same tokens; a rank needs no rounding, and torch.quantile has a size limit.
+    Departures: the threshold is the entropy at rank ⌈(n − 1)(1 − ρ)⌉, not a value interpolated between two
+    ranks. Both keep the same tokens; a rank needs no rounding, and torch.quantile has a size limit. Tokens that
+    are lower by no more than rounding count as tied: members of a group share the first token's entropy, which
+    micro-batches of other sizes round differently.
     """
     check_rank("entropy", entropy, 2)
     check_shape("mask", mask, tuple(entropy.shape))
@@ -50,7 +56,8 @@ def top_entropy_mask(entropy: Tensor, mask: Tensor, quantile: float) -> Tensor:
     # 1e-9 below: (n − 1)(1 − ρ) may come out a rounding error above a whole number.
     rank = math.ceil((candidates.numel() - 1) * (1.0 - quantile) - 1e-9)
     threshold = candidates.kthvalue(rank + 1).values
-    return inside & (entropy.detach() >= threshold)
+    rounding = ROUNDING * threshold.abs().clamp(min=1.0)
+    return inside & (entropy.detach() >= threshold - rounding)
 
 
 def overlong_mask(truncated: Tensor, mask: Tensor) -> Tensor:
