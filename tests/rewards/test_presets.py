@@ -92,7 +92,7 @@ def test_seed_4_example_6_runs_as_it_is_printed(scored):
         normalization_method="weighted_sum"
     )  # fmt: skip
     good, poor = scored(reward, GOOD["customer_service"], "no")
-    assert 1.0 >= good.total > 0.15 > 0.05 > poor.total >= 0.0
+    assert 1.0 >= good.total > 0.1 > 0.05 > poor.total >= 0.0
 
 
 def test_seed_4_a_judge_and_rules_of_thumb_go_together_and_a_judge_that_is_away_is_flagged(scored):

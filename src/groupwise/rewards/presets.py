@@ -1,7 +1,7 @@
 """Presets for five domains: does a reply answer, and if so, how well does it do what the domain asks for?
 
-Half of the weight is the part `answers`; the other half are the domain's own parts, each multiplied by it. The weights
-of every preset add up to 1.
+Half of the weight is the part `answers`; the other half are the domain's own parts, each multiplied by its square.
+The weights of every preset add up to 1.
 """
 
 from collections.abc import Callable, Sequence

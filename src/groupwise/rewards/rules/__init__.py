@@ -2,6 +2,9 @@
 
 components             replies as words and sentences; length, keywords, similarity
 answering              does a reply answer its question? what words alone can say about that
+evasions               signs that it does not: evasion, talking down, echoes, the wrong shape
+contradictions         does a reply say the opposite of a reference, or of itself?
+plain_text             shorthand written out, figures in one form
 english                words that fit any question, negations, pairs of words that do not occur
 gate                   the part `answers`, and parts that count only for replies that answer
 heuristic              a rough score of any reply, for when nothing better can be asked

@@ -12,19 +12,22 @@ polite constant, but not a right answer from a wrong one, so such scores carry t
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from operator import mul
 
 from groupwise.rewards.rules.components import QUOTES, SENTENCE, listed, words_of
+from groupwise.rewards.rules.contradictions import contradicts, contradicts_itself
 from groupwise.rewards.rules.english import (
     DOUBLED,
     FORBIDDEN,
     FUNCTION_WORDS,
-    NEGATIONS,
     SMALL_START,
     STRAYS,
     is_generic,
 )
+from groupwise.rewards.rules.evasions import INCONSISTENT, economy, evasiveness, respect, shape
+from groupwise.rewards.rules.plain_text import figures, plain
 from groupwise.stems import stem
 
 STYLE_ONLY = "style_only"
@@ -47,14 +50,20 @@ INSTRUCTIONS = re.compile(
 )
 
 
-def subjects(text: str) -> set[str]:
+@lru_cache(4096)
+def subjects(text: str) -> frozenset[str]:
     """The stems of the words in a text that say what it is about."""
-    return {stem(word) for word in words_of(text) if word not in FUNCTION_WORDS and (len(word) > 1 or word.isdigit())}
+    return frozenset(
+        stem(word) for word in words_of(text) if word not in FUNCTION_WORDS and (len(word) > 1 or word.isdigit())
+    )
 
 
-def specifics(text: str) -> set[str]:
+@lru_cache(4096)
+def specifics(text: str) -> frozenset[str]:
     """The stems of the words that do not fit any question."""
-    return {stem(word) for word in words_of(text) if not is_generic(word) and (len(word) > 1 or word.isdigit())}
+    return frozenset(
+        stem(word) for word in words_of(text) if not is_generic(word) and (len(word) > 1 or word.isdigit())
+    )
 
 
 @dataclass(frozen=True)
@@ -74,21 +83,24 @@ def answering(question: str, reply: str, references: Sequence[str] = ()) -> Answ
     """How well a reply answers a question, by its best reference if there are several."""
     injected = INSTRUCTIONS.search(reply) is not None and INSTRUCTIONS.search(question) is None
     flags = (INJECTED,) if injected else ()
+    question, reply = plain(question), plain(reply)
     form = 0.0 if injected else form_of(reply)
     taken_up = relevance(question, reply)
     if references:
         # A reply that shares no word with a reference may still say the same.
-        best = max(agreement(question, reply, reference) for reference in references)
+        best = max(agreement(question, reply, plain(reference)) for reference in references)
         return Answering(form, best + LEAST * taken_up * (1 - best), flags)
     return Answering(form, taken_up, (*flags, STYLE_ONLY))
 
 
+@lru_cache(4096)
 def form_of(reply: str) -> float:
     """Near 1 for plain prose; less for filler, repetition, heaps, and words in an order that English does not have."""
     words = words_of(reply)
     if not words:
         return 0.0
-    return word_order(reply) * without_repetition(words) * density(reply)
+    consistent = INCONSISTENT if contradicts_itself(reply) else 1.0
+    return word_order(reply) * without_repetition(words) * density(reply) * respect(reply) * consistent
 
 
 REPEATED = 3  # words in a row
@@ -106,6 +118,7 @@ def repeated_share(words: Sequence[str]) -> float:
 
 
 FEWEST_FUNCTION_WORDS = 0.25  # ordinary prose has 0.4 to 0.55
+BRIEF = 4  # words that need no function word among them
 ORDER_PRICE = 10.0  # per violation and word: shuffled prose has about one in ten words
 
 
@@ -129,26 +142,41 @@ def word_order(text: str) -> float:
             doubled = before == after and before not in DOUBLED and not before.isdigit()
             found += doubled or any(before in first and after in second for first, second in FORBIDDEN)
     order = max(0.0, 1 - ORDER_PRICE * max(0, found - 1) / len(words))
-    prose = sum(word in FUNCTION_WORDS for word in words) / len(words)
+    # A name or two is an answer; a heap of them is not.
+    prose = (sum(word in FUNCTION_WORDS for word in words) + min(1.0, BRIEF / len(words))) / len(words)
     return order * min(1.0, prose / FEWEST_FUNCTION_WORDS)
 
 
-ENOUGH_TAKEN_UP = 3
+# What a question says about the answer it wants, not about its subject
+REQUESTS = frozenset(
+    map(
+        stem,
+        listed(
+            "write, describe, explain, compose, create, list, summarise, summarize, suggest, recommend, imagine, "
+            "begin, turn, show, name, poem, poems, haiku, limerick, story, stories, tale, slogan, toast, verse, "
+            "verses, line, lines, sentence, sentences, paragraph, paragraphs, stanza, dialogue, monologue, scene, "
+            "opening, title, letter, message, short, brief, word, words, about, difference, between, vivid, "
+            "fable, riddle, joke, song, lyrics, chorus, sonnet, ode, essay, plot, character, metaphor"
+        ),
+    )
+)
+FOCUSED = 10  # words of its own for every word of the question that a reply takes up; more of them are beside the point
 HALF_ADDED = 4  # words of its own that earn a reply half of what such words can earn
-UNRELATED = 0.1  # of a reply that takes up nothing: it may still be an answer, as a short or a poetic one is
+UNRELATED = 0.2  # of a short reply that takes up nothing: it may still be an answer
 
 
 def relevance(question: str, reply: str) -> float:
-    """√(taken up · added), without a reference.
+    """√(taken up · added), without a reference, less for evasions, echoes and the wrong shape (`rules.evasions`).
 
-    taken up: how many subjects of the question the reply mentions, of a third of them (at least 1, at most 3).
+    taken up: how many subjects of the question the reply mentions, for every 10 words of its own, at most 1.
     added: n / (n + 4) for the n words it adds that the question does not have and that do not fit any question.
     """
-    asked, said = specifics(question), specifics(reply)
-    wanted = min(ENOUGH_TAKEN_UP, max(1, round(len(asked) / 3)))
-    taken_up = max(UNRELATED, min(1.0, len(asked & said) / wanted)) if asked else 1.0
+    asked, said = specifics(question) - REQUESTS, specifics(reply)
     own = _weight(said - asked)
-    return float((taken_up * own / (own + HALF_ADDED)) ** 0.5)
+    need = max(1.0, len(said - asked) / FOCUSED)
+    taken_up = min(1.0, max(UNRELATED, len(asked & said)) / need) if asked else 1.0
+    found = float((taken_up * own / (own + HALF_ADDED)) ** 0.5)
+    return found * economy(question, reply) * evasiveness(reply) * shape(question, reply)
 
 
 LEAST = 0.1  # of a reply that consists of words for any occasion, so that even then one can be better than another
@@ -185,7 +213,7 @@ def agreement(question: str, reply: str, reference: str) -> float:
     found = (1 + RECALL) * precision * recall / both if both else 0.0
     if _numbers_differ(question, reply, reference):
         found *= OTHER_NUMBERS
-    return min(1.0, found) * (CONTRADICTED if contradicts(reply, reference) else 1.0)
+    return min(1.0, found) * (CONTRADICTED if contradicts(reply, reference, question) else 1.0)
 
 
 def _generic_stems(text: str) -> set[str]:
@@ -199,48 +227,5 @@ def _weight(stems: Iterable[str]) -> float:
 
 def _numbers_differ(question: str, reply: str, reference: str) -> bool:
     """Whether the reply states numbers of its own while it lacks one of the reference's."""
-    asked, stated, right = (_numbers(text) for text in (question, reply, reference))
+    asked, stated, right = (figures(text) for text in (question, reply, reference))
     return bool(right - asked - stated) and bool(stated - right - asked)
-
-
-def _numbers(text: str) -> set[str]:
-    return {word for word in words_of(text) if word[0].isdigit() and len(word) < 12}
-
-
-ALIKE = 0.5  # share of subjects in common that makes two sentences about the same thing
-OPPOSITES = tuple(
-    frozenset(map(stem, pair.split("/")))
-    for pair in listed(
-        "yes/no, enable/disable, increase/decrease, before/after, more/less, always/never, true/false, "
-        "allow/forbid, open/close, start/stop, higher/lower, rise/fall, include/exclude, safe/unsafe, "
-        "valid/invalid, hot/cold, up/down, faster/slower, cheaper/expensive, accept/reject, first/last, "
-        "can/cannot, same/different, larger/smaller"
-    )
-)
-
-
-def contradicts(reply: str, reference: str) -> bool:
-    """Whether a sentence of the reply is about the same as one of the reference, but negated or the opposite."""
-    for right in map(_sentence, SENTENCE.findall(reference)):
-        about = [said for said in map(_sentence, SENTENCE.findall(reply)) if _alike(said[0], right[0])]
-        if about and all(_opposed(said, right) for said in about):
-            return True
-    return False
-
-
-def _sentence(text: str) -> tuple[set[str], bool]:
-    """What a sentence is about, and whether it is negated: an odd number of negations."""
-    words = words_of(text)
-    return {stem(w) for w in words if w not in NEGATIONS} - {"", "s"}, sum(w in NEGATIONS for w in words) % 2 == 1
-
-
-def _alike(first: set[str], second: set[str]) -> bool:
-    one, other = ({word for word in words if word not in FUNCTION_WORDS} for words in (first, second))
-    smaller = min(len(one), len(other))
-    return smaller >= 2 and len(one & other) / smaller >= ALIKE
-
-
-def _opposed(said: tuple[set[str], bool], right: tuple[set[str], bool]) -> bool:
-    only_said, only_right = said[0] - right[0], right[0] - said[0]
-    swapped = any(pair & only_said and pair & only_right for pair in OPPOSITES)
-    return (said[1] != right[1]) != swapped

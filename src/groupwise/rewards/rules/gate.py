@@ -1,7 +1,8 @@
 """Manners count only for replies that answer: the part `answers`, and a gate for every other part.
 
 A reward of manners alone is won by one polite paragraph that fits any question. Behind the gate, a part is multiplied
-by how well the reply answers, so what does not answer earns nothing for its manners.
+by the square of how well the reply answers, so what does not answer earns nothing for its manners, and full manners
+cannot make up for half an answer.
 """
 
 from collections.abc import Sequence
@@ -76,7 +77,10 @@ class AnswersRewardComponent(RewardFunction):
 
 
 class Gated(RewardFunction):
-    """A part that only counts for replies that answer: its score times theirs. Flags and inner parts are kept."""
+    """A part that only counts for replies that answer: its score times the square of theirs.
+
+    Flags and inner parts are kept.
+    """
 
     def __init__(self, part: RewardFunction, expected_responses: str | Sequence[str] | None = None) -> None:
         super().__init__(part.weight, part.name)
@@ -86,7 +90,7 @@ class Gated(RewardFunction):
     def compute_reward(self, turns: Sequence[Message]) -> Score:
         given = self.part.compute_reward(turns)
         score = given if isinstance(given, Score) else Score(given)
-        return replace(score, total=score.total * self.answers.found(turns).total)
+        return replace(score, total=score.total * self.answers.found(turns).total ** 2)
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         if not group:
@@ -95,6 +99,6 @@ class Gated(RewardFunction):
         scores = (await score_members(self.part, Group(group[0].group_id, task, tuple(group)))).scores
         gates = [self.answers.found(turns_of(attempt), references).total for attempt in group]
         return [
-            replace(score, total=score.total * gate) if isinstance(score, Score) else score
+            replace(score, total=score.total * gate**2) if isinstance(score, Score) else score
             for score, gate in zip(scores, gates, strict=True)
         ]
