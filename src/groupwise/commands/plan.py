@@ -7,8 +7,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from groupwise.language.capacity.estimate import Machines, Plan, plan
-from groupwise.language.capacity.measurements import Workload
 from groupwise.language.capacity.model_shape import shape_of
+from groupwise.language.capacity.workload import Workload
 from groupwise.reporting.command_options import Common, answer, say
 
 Count = Parameter(validator=Number(gte=1))

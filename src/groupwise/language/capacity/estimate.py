@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from groupwise.errors import ConfigError
-from groupwise.language.capacity.measurements import (
-    GIB,
-    HALF,
+from groupwise.language.capacity.rates import (
     Device,
     Measured,
     Measurement,
-    Workload,
-    kept_activations,
-    known_bytes,
+    decode_terms,
     measured,
-    slots,
+    memory_terms,
+    times,
+    update_terms,
 )
+from groupwise.language.capacity.workload import GIB, HALF, Workload, kept_inputs, known_bytes, slots
 
 NEAR_BEST = 0.95  # share of the highest throughput at which it counts as saturated
 MOST_TASKS = 4096
@@ -90,50 +89,45 @@ def plan(work: Workload, machines: Machines) -> Plan:
     )
 
 
-def predicted(measurement: Measurement) -> float:
-    """What the rates say about something that was measured."""
+def predicted(measurement: Measurement) -> dict[str, float]:
+    """What the rates say about something that was measured: seconds of generation and update, GiB at the peak."""
     work, machines = measurement.work, Machines(gpu=measurement.device)
     device = measured().devices[measurement.device]
-    if measurement.what == "decode":
-        return _generation(work, machines, device)[0]
-    if measurement.what == "update":
-        return _update(work, machines, device)
-    return sum(_memory(work, machines).values()) / GIB
+    return {
+        "decode": _generation(work, machines, device)[0],
+        "update": _update(work, machines, device),
+        "memory": sum(_memory(work, machines).values()) / GIB,
+    }
 
 
 def _memory(work: Workload, machines: Machines) -> dict[str, float]:
     """Bytes on one GPU, by what takes them."""
-    rates = measured().rates
+    rates = measured().memory
+    _, kept, logits = memory_terms(work)
     rows = -(-work.rows // machines.gpus)
     cache = work.shape.cache_bytes(min(rows, slots(work, rows)), work.prompt + work.answer, HALF)
     return {
         "weights, gradients, optimiser and engine": known_bytes(work, machines.gpus, machines.sharded) - cache,
         "keys and values": float(cache),
-        "activations": kept_activations(work, rates.activation),
+        "activations": kept_inputs(work) + rates.activation * kept + rates.head * logits,
         "everything else": rates.overhead,
     }
 
 
 def _generation(work: Workload, machines: Machines, device: Device) -> tuple[float, str]:
     """Seconds, and what a token waits for."""
-    rows = -(-work.rows // machines.gpus)
-    at_once = min(rows, slots(work, rows))
-    launches = work.shape.layers * measured().rates.decode
-    # On average half of the answer is in the cache.
-    read = HALF * work.shape.multiplied + work.shape.cache_bytes(at_once, work.prompt + work.answer // 2, HALF)
-    reading = read / device.bandwidth
-    waves = -(-rows // at_once)
-    bound = "launching kernels" if launches >= reading else "reading weights and cache"
-    return waves * work.answer * max(launches, reading), bound
+    rates = measured().decode
+    terms = decode_terms(work, machines.gpus)
+    slower = measured().devices["h200"].bandwidth / device.bandwidth
+    launches = rates.decode * terms[0] + rates.adapter * terms[2]
+    reading = rates.reading * terms[1] * slower
+    return launches + reading, "launching kernels" if launches >= reading else "reading weights and cache"
 
 
 def _update(work: Workload, machines: Machines, device: Device) -> float:
-    rates = measured().rates
-    rows = -(-work.rows // machines.gpus)
-    launch = rates.launch_lora if work.lora_rank else rates.launch
-    count = -(-rows // work.micro_batch)
-    arithmetic = rates.arithmetic * (device.arithmetic or 1.0)
-    return count * work.passes * work.shape.layers * launch + work.operations(rows) / arithmetic
+    rates = measured().update
+    terms = update_terms(work, machines.gpus)
+    return times(rates, (*terms[:2], terms[2] / (device.arithmetic or 1.0)))
 
 
 def _traffic(work: Workload, machines: Machines) -> float:
@@ -192,10 +186,11 @@ def _extrapolations(work: Workload, machines: Machines, device: Device, bound: s
     if work.micro_batch > largest:
         found.append(f"micro-batches of {work.micro_batch} rows: measured up to {largest}")
     if bound != "launching kernels":
-        found.append("generation bound by reading memory: the data sheet's bandwidth, which no engine reaches")
+        found.append("generation bound by reading memory: measured where launching kernels took longer")
     rows = -(-work.rows // machines.gpus)
-    if min(rows, slots(work, rows)) > 64:
-        found.append(f"{min(rows, slots(work, rows))} answers at once: measured with 64")
+    most = max(min(m.work.rows, slots(m.work, m.work.rows)) for m in known)
+    if min(rows, slots(work, rows)) > most:
+        found.append(f"{min(rows, slots(work, rows))} answers at once: measured up to {most}")
     return found
 
 

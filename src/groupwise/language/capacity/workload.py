@@ -1,0 +1,88 @@
+"""One step of a run, and what of its memory and arithmetic can be counted without measuring anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from groupwise.language.capacity.model_shape import ModelShape
+
+GIB = 2**30
+HALF = 2  # bytes of a bfloat16 number
+COPIED = 2 * GIB  # models up to this size are copied by the engine, with joined matrices and the adapter merged
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One step of a run: `tasks` × `group` answers of `answer` tokens to prompts of `prompt` tokens."""
+
+    shape: ModelShape
+    tasks: int = 8
+    group: int = 8
+    prompt: int = 128
+    answer: int = 256
+    micro_batch: int = 16
+    lora_rank: int = 0
+    checkpointing: bool = False
+
+    @property
+    def rows(self) -> int:
+        return self.tasks * self.group
+
+    @property
+    def passes(self) -> int:
+        """Passes through the layers, each about as long as a forward pass in launches."""
+        return 3 + self.checkpointing
+
+    def operations(self, rows: int) -> float:
+        """Floating-point operations to learn from that many rows."""
+        tokens = rows * (self.prompt + self.answer)
+        shape = self.shape
+        # Multiplications and additions; causal attention reads half of the row on average, twice (scores and values).
+        attention = 2 * shape.layers * shape.heads * shape.head_dim * (self.prompt + self.answer)
+        forward = tokens * (2 * shape.multiplied + attention)
+        # The gradient of frozen weights is not computed.
+        return forward * ((2 if self.lora_rank else 3) + self.checkpointing)
+
+    @property
+    def tokens_at_once(self) -> int:
+        """Tokens of a micro-batch."""
+        return self.micro_batch * (self.prompt + self.answer)
+
+    @property
+    def copied(self) -> bool:
+        """Whether the engine copies the model to sample from it."""
+        return HALF * self.shape.parameters <= COPIED
+
+    def micro_batches(self, rows: int) -> int:
+        return -(-rows // self.micro_batch)
+
+
+def known_bytes(work: Workload, gpus: int = 1, sharded: bool = False) -> float:
+    """Weights, gradients, the optimiser's moments, the engine's joined matrices, and its cache, on one GPU."""
+    shape = work.shape
+    trained = shape.adapter_parameters(work.lora_rank) if work.lora_rank else shape.parameters
+    # A gradient and two moments for what is trained, all in bfloat16.
+    learner = HALF * (shape.parameters + 3 * trained)
+    joined = HALF * shape.layers * shape.layer_parameters
+    # The engine copies small models' matrices; shards are gathered into a whole model to sample from.
+    engine = HALF * shape.parameters if sharded else joined if work.copied else 0
+    rows = -(-work.rows // gpus)
+    cache = shape.cache_bytes(min(rows, slots(work, rows)), work.prompt + work.answer, HALF)
+    return (learner / gpus if sharded else learner) + engine + cache
+
+
+def kept_inputs(work: Workload) -> int:
+    """Bytes of the layers' inputs, which checkpointing keeps of a micro-batch; nothing without it."""
+    return work.tokens_at_once * work.shape.layers * work.shape.width * HALF if work.checkpointing else 0
+
+
+def kept_layers(work: Workload) -> int:
+    """Numbers, up to a factor, that a backward pass keeps of a micro-batch: of every layer, or of one at a time."""
+    shape = work.shape
+    inner = shape.width + shape.mlp + shape.head_dim * (shape.heads + shape.kv_heads)
+    return work.tokens_at_once * inner * (1 if work.checkpointing else shape.layers)
+
+
+def slots(work: Workload, rows: int) -> int:
+    """Answers that the engine generates at once, as the language product asks for."""
+    return max(64, work.group, min(rows, 16_384 // work.answer))
