@@ -53,6 +53,8 @@ SETTINGS: dict[str, Any] = {
     "lr_scheduler_type": "constant", "num_episodes": 1000, "eval_steps": 0,
 }  # fmt: skip
 PROMPTS = spelling_desk.prompts(spelling_desk.LEARNED)
+TOKEN = "the operator of a benchmark"  # may name any file as an environment
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 SEEDS = (201, 202, 203, 204, 205)
 
 
@@ -142,11 +144,12 @@ def service(steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, spelling_desk.served(DELAY) as url:
         folder = Path(name)
         port = _free_port()
-        command = [sys.executable, "-m", "groupwise", "serve", "--port", str(port), "--data", str(folder)]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "groupwise", "serve", "--port", str(port), "--runs-dir", str(folder)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        server = subprocess.Popen([*command, "--niceness", "0"], env={**os.environ, "GROUPWISE_TOKEN": TOKEN}, **quiet)
         try:
             base = f"http://127.0.0.1:{port}"
-            _until(lambda: _get(f"{base}/health"))
+            _until(lambda: server.poll() is not None or _get(f"{base}/health"))
             source = Path(spelling_desk.__file__).resolve()
             config = {
                 **SETTINGS, "environment": f"python:{source}:SpellingDesk", "options": {"url": url},
@@ -281,12 +284,12 @@ def _free_port() -> int:
 
 
 def _get(url: str) -> Any:
-    with urlopen(url, timeout=30) as answer:
+    with urlopen(Request(url, headers=HEADERS), timeout=30) as answer:
         return json.load(answer)
 
 
 def _post(url: str, body: Any) -> Any:
-    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json", **HEADERS})
     with urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
