@@ -16,6 +16,7 @@ In the order a request passes through:
       families         which modules of a model do what
       weights          live weights, joined into larger matrices
       rotary           rotary position tables
+    cuda             another row batcher for these families, on a GPU: pages, Triton kernels, captured graphs
     numpy_decoder    the same decoding step in NumPy, faster on one CPU thread
     model_batcher    the row batcher of all other models, through their own forward pass
       model_forward    calls the model; finds out which ways of batching it can do

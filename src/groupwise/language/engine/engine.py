@@ -4,6 +4,7 @@ There are two ways to drive it. `start()` runs it in its own thread, and request
 any step. Without that thread, `run_until_idle()` or `generate()` drive it from the caller's.
 """
 
+import logging
 import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine.batcher import Batcher
-from groupwise.language.engine.families import describe, unwrap
+from groupwise.language.engine.cuda.support import reason_against
+from groupwise.language.engine.families import Architecture, describe, unwrap
 from groupwise.language.engine.model_batcher import ModelBatcher
 from groupwise.language.engine.model_forward import text_config
 from groupwise.language.engine.request import GenerationRequest, OnToken, Outcome, Sampled, SamplingParams, StopStrings
@@ -23,6 +25,9 @@ from groupwise.language.engine.rotary import longest
 from groupwise.language.engine.row_batcher import RowBatcher
 from groupwise.language.engine.steering import Steering
 
+log = logging.getLogger(__name__)
+# Requests at once; more do not make a GPU faster than the second number.
+SLOTS, MOST_SLOTS = 64, 1024
 # Weights up to this size may be copied into joined matrices.
 COPY_BYTES = 2 << 30
 
@@ -30,10 +35,12 @@ COPY_BYTES = 2 << 30
 class Engine:
     """Generates with a Hugging Face causal language model, reading the live module's weights.
 
-    `slots` requests run at once; others wait. `max_length` limits prompt and new tokens together (default: the model's
-    own limit). `eos` are the tokens that end every request (default: the model's and tokenizer's; `()` for none), and
-    `ends` further ones, such as those with which a chat template ends a turn. `copy_weights` allows copies of
-    projections, joined into larger matrices: faster, but more memory (default: for models up to 2 GiB).
+    `slots` requests run at once; others wait. On a GPU whose kernels suit the model, rows take only the pages they
+    need, so there may be more of them: up to `paged_slots`, and as many as memory holds. `max_length` limits prompt and
+    new tokens together (default: the model's own limit). `eos` are the tokens that end every request (default: the
+    model's and tokenizer's; `()` for none), and `ends` further ones, such as those with which a chat template ends a
+    turn. `copy_weights` allows copies of projections, joined into larger matrices: faster, but more memory (default:
+    for models up to 2 GiB).
 
     The engine notices when an optimiser changes the weights in place. While its thread runs, change them only inside
     `hold()`, so that no step sees half an update, and announce the new version with `load`.
@@ -44,7 +51,8 @@ class Engine:
         model: nn.Module,
         tokenizer: Any = None,
         *,
-        slots: int = 64,
+        slots: int = SLOTS,
+        paged_slots: int | None = None,
         max_length: int | None = None,
         eos: Sequence[int] | None = None,
         ends: Sequence[int] = (),
@@ -56,7 +64,9 @@ class Engine:
         config = text_config(unwrap(model))
         self.vocabulary = int(config.vocab_size)
         every = ending_tokens(model, tokenizer, eos) | frozenset(ends)
-        self._inside, self.max_length = _inside(model, config, slots, max_length, every, copy_weights)
+        self._inside, self.max_length = _inside(
+            model, config, slots, max_length, every, copy_weights, paged_slots or slots
+        )
         self._stops: dict[tuple[str, ...], StopStrings] = {}
         self._requests: dict[Future[Sampled], GenerationRequest] = {}
         self._arrived: list[GenerationRequest] = []
@@ -258,16 +268,29 @@ class Engine:
 
 
 def _inside(
-    model: nn.Module, config: Any, slots: int, max_length: int | None, eos: frozenset[int], copy: bool | None
-) -> tuple[RowBatcher, int]:
+    model: nn.Module, config: Any, slots: int, max_length: int | None, eos: frozenset[int], copy: bool | None,
+    paged_slots: int,
+) -> tuple[RowBatcher, int]:  # fmt: skip
     """The part that does the work, and the longest sequence it takes."""
     length = longest(config, max_length)
     architecture = describe(model)
     if architecture is None:
         return ModelBatcher(model, slots=slots, eos=eos), length
+    if next(architecture.embedding.parameters()).device.type == "cuda":
+        reason = reason_against(architecture, length)
+        if reason is None:
+            return _paged(model, architecture, paged_slots, length, eos), length
+        log.warning("generation on this GPU does without fast kernels, because %s", reason)
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     copy = size <= COPY_BYTES if copy is None else copy
     return Batcher(model, architecture, slots=slots, length=length, eos=eos, copy=copy), length
+
+
+def _paged(model: nn.Module, architecture: Architecture, slots: int, length: int, eos: frozenset[int]) -> RowBatcher:
+    # It imports Triton, which not every machine has.
+    from groupwise.language.engine.cuda.cuda_batcher import CudaBatcher
+
+    return CudaBatcher(model, architecture, slots=slots, length=length, eos=eos)
 
 
 def ending_tokens(model: nn.Module, tokenizer: Any, given: Sequence[int] | None) -> frozenset[int]:

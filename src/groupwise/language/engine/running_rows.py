@@ -36,6 +36,8 @@ class RunningRows:
         self.versions = np.zeros((most, FIRST_TOKENS), np.int64)
         # [stop sets, vocabulary]: whether a token ends a request; `stop_set` says which row applies.
         self.stop_table = np.zeros((0, vocabulary), np.bool_)
+        # Counts the changes of the table.
+        self.stop_version = 0
         self._stop_sets: dict[frozenset[int], int] = {}
         self._watched: list[int] = []
         self._arrays = (
@@ -58,10 +60,7 @@ class RunningRows:
     def accept(self, rows: slice, tokens: NDArray[np.int64], logp: NDArray[np.float32], version: int) -> None:
         """One more token for each of these rows."""
         made = self.made[rows]
-        if int(made.max()) >= self.ids.shape[1]:
-            for name in ("ids", "logp", "versions"):
-                old = getattr(self, name)
-                setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=1))
+        self._make_room(int(made.max()) + 1)
         index = np.arange(rows.start, rows.stop)
         self.ids[index, made] = tokens
         self.logp[index, made] = logp
@@ -69,6 +68,33 @@ class RunningRows:
         self.token[rows] = tokens
         self.last_logp[rows] = logp
         self.made[rows] += 1
+
+    def accept_block(
+        self, rows: NDArray[np.int64], tokens: NDArray[np.int64], logp: NDArray[np.float32],
+        counts: NDArray[np.int64], version: int,
+    ) -> None:  # fmt: skip
+        """The first `counts[i]` of the tokens [steps, rows] for each of these rows, one step after the other."""
+        made = self.made[rows]
+        self._make_room(int((made + counts).max()))
+        step, column = np.nonzero(np.arange(len(tokens))[:, None] < counts)
+        place = rows[column], made[column] + step
+        self.ids[place], self.logp[place], self.versions[place] = tokens[step, column], logp[step, column], version
+        self.length[rows] += counts - ((made == 0) & (counts > 0))
+        self.made[rows] += counts
+        some = rows[counts > 0]
+        self.token[some], self.last_logp[some] = (a[some, self.made[some] - 1] for a in (self.ids, self.logp))
+
+    def go_back(self, row: int, made: int) -> None:
+        """Let the row have only its first `made` tokens."""
+        self.length[row] += made - self.made[row]
+        self.made[row], self.token[row] = made, self.ids[row, made - 1]
+        self.last_logp[row] = self.logp[row, made - 1]
+
+    def _make_room(self, most: int) -> None:
+        while most > self.ids.shape[1]:
+            for name in ("ids", "logp", "versions"):
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=1))
 
     def stopped(self, rows: slice) -> NDArray[np.bool_]:
         """Which of these rows have just sampled a stop token."""
@@ -125,4 +151,5 @@ class RunningRows:
             marks[0, [i for i in stop_ids if i < self.vocabulary]] = True
             self._stop_sets[stop_ids] = len(self.stop_table)
             self.stop_table = np.concatenate((self.stop_table, marks))
+            self.stop_version += 1
         return self._stop_sets[stop_ids]

@@ -115,7 +115,7 @@ def _join_biases(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None
     return torch.cat([weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts])
 
 
-def _in_use(module: Any) -> Any:
+def active_module(module: Any) -> Any:
     """The module that acts: PEFT wraps those it trains as a whole (`modules_to_save`)."""
     if not hasattr(module, "original_module") or not hasattr(module, "modules_to_save"):
         return module
@@ -131,7 +131,7 @@ class Norm:
     """
 
     def __init__(self, module: Any, order: Tensor | None = None) -> None:
-        module = _in_use(module)
+        module = active_module(module)
         self.layer = isinstance(module, nn.LayerNorm)
         self.eps = float(next(getattr(module, n) for n in ("variance_epsilon", "eps") if hasattr(module, n)))
         weight: Tensor = module.weight.detach()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.engine.engine import MOST_SLOTS
 from groupwise.language.loading import LanguageModel
 from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.language.samplers.vllm_engine import VllmEngine
@@ -34,7 +35,7 @@ def engine_for(
 ) -> TokenEngine:
     """Make the engine that `rollout.sampler` names; `slots` are requests at once in this process."""
     if cfg.rollout.sampler == "own":
-        return Engine(language.model, language.tokenizer, slots=slots, ends=ends)
+        return Engine(language.model, language.tokenizer, slots=slots, paged_slots=max(slots, MOST_SLOTS), ends=ends)
     settings = cfg.vllm
     return VllmEngine(
         language, settings.servers, params=params, ends=ends, in_flight=settings.in_flight, weights=settings.weights,
