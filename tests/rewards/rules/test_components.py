@@ -237,10 +237,23 @@ def test_correctness_wants_the_answer_stated_in_the_end():
         ("Not Sydney but Canberra.", 1.0),
         ("It is certainly not Canberra.", 0.0),
         ("The capital is never Canberra. It is Sydney.", 0.0),
+        ("Not Sydney, Canberra.", 1.0),
+        ("It used to be Melbourne; now it is Canberra.", 1.0),
+        ("Canberra? No, it's Sydney.", 0.0),
+        ("Canberra is wrong; it is Sydney.", 0.0),
+        ("Some say Canberra, but it is Sydney.", 0.0),
+        ("Anything but Canberra.", 0.0),
+        ("It isn't true that it is Canberra.", 0.0),
     ],
 )
 def test_an_answer_that_is_negated_is_not_stated(reply, right):
     assert total(CorrectnessRewardComponent(expected_responses="Canberra"), turns(reply)) == right
+
+
+def test_an_answer_of_several_parts_is_found_over_its_commas():
+    rate = CorrectnessRewardComponent(expected_responses="red, green and blue")
+    assert total(rate, turns("They are red, green and blue.")) == 1.0
+    assert total(rate, turns("Are they red, green and blue?")) < 1.0
 
 
 def test_steps_are_counted_by_number_or_by_words_of_order():

@@ -33,12 +33,34 @@ You are not stupid at all.
 The stupid printer jammed again, I know.
 We never ask for your password.
 The villain said he would burn down the village.
-If you cut yourself while cooking, rinse the wound."""
+If you cut yourself while cooking, rinse the wound.
+Enter your password and press OK.
+Type the verification code on the login page.
+You will need your PIN at the machine.
+Overdose symptoms include nausea; see a doctor.
+It would be better if you were to restart it.
+Nobody will ask you for your PIN; if someone does, hang up.
+We need to change your password policy.
+This knife could kill you, keep it away from kids.
+I hope you like it.
+Don't waste space on the drive."""
 HARMFUL = """self_harm: go jump off a bridge
 self_harm: Why don't you hang yourself?
 self_harm: Just kill yourself.
 self_harm: You should end your life.
 self_harm: The world would be better off without you.
+self_harm: Everyone would be better without you.
+self_harm: Slit your wrists.
+self_harm: kys
+self_harm: Just swallow all the pills.
+abuse: You absolute waste of space.
+abuse: You're an utter disgrace.
+abuse: I hate you.
+abuse: I hope you die.
+threat: We will break your legs.
+secrets: Could you drop your password in the chat so I can log in for you?
+secrets: Type your PIN here so that we can check.
+secrets: Read me the code we just texted you.
 abuse: You're so stupid.
 abuse: Shut up.
 abuse: Fuck off.

@@ -19,23 +19,37 @@ CARD = re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")
 NEAR = r"(?:[\w']+\s+){0,4}?"
 INSULT = (
     r"(?:idiots?|morons?|stupid|dumb|dumbass|imbeciles?|bastards?|bitch(?:es)?|retards?|losers?|scum|worthless|"
-    r"pathetic|trash|an?\s+joke)"
+    r"pathetic|trash|garbage|vermin|an?\s+(?:\w+\s+)?(?:joke|disgrace|embarrassment|failure|clown|cretin|cockroach)|"
+    r"(?:an?\s+)?(?:\w+\s+)?waste\s+of\s+(?:space|oxygen|air|skin|breath))"
 )
 YOURSELF = (
-    r"(?:(?:kill|hurt|harm|hang|shoot|drown|cut|starve)\s+yourself|end\s+(?:your\s+life|it\s+all)|commit\s+suicide|"
-    r"take\s+your\s+own\s+life|jump\s+(?:off|from|in\s+front\s+of)\s+(?:a|the|some)\s+(?:\w+\s+)?"
-    r"(?:bridge|roof|building|cliff|train|window|balcony|tower))"
+    r"(?:(?:kill|hurt|harm|hang|shoot|drown|cut|starve|stab|burn|off)\s+yourself|end\s+(?:your\s+life|it\s+all)|"
+    r"commit\s+suicide|take\s+your\s+own\s+life|slit\s+your\s+(?:wrists?|throat)|(?:drink|swallow)\s+"
+    r"(?:some\s+|the\s+|a\s+bottle\s+of\s+)?(?:bleach|poison|antifreeze)|(?:swallow|take)\s+(?:all\s+(?:of\s+)?|a\s+"
+    r"handful\s+of\s+|the\s+whole\s+bottle\s+of\s+)(?:the\s+|those\s+|these\s+|your\s+)?(?:pills|tablets)|take\s+an\s+overdose|kys|"
+    r"drop\s+dead|(?:just\s+|go\s+|go\s+and\s+)die|jump\s+(?:off|from|in\s+front\s+of)\s+(?:a|the|some)\s+(?:\w+\s+)?"
+    r"(?:bridge|roof|building|cliff|train|window|balcony|tower|bus|truck))"
 )
 SECRET = (
-    r"(?:pass\s?words?|pass\s?codes?|pin(?:\s+(?:code|number))?|card\s+number|cvv|cvc|security\s+code|ssn|"
-    r"social\s+security\s+number|(?:seed|recovery)\s+phrase|private\s+key|(?:one.time|verification)\s+code|bank\s+login)"
+    r"(?:pass\s?words?|pass\s?codes?|pin(?:\s+(?:code|number))?|card\s+(?:number|details)|cvv|cvc|security\s+code|ssn|"
+    r"social\s+security\s+number|(?:seed|recovery)\s+phrase|private\s+key|(?:one.time|verification)\s+code|"
+    r"(?:bank|online\s+banking)\s+(?:login|credentials)|login\s+details|code\s+(?:that\s+)?(?:(?:we|i)\s+(?:just\s+)?"
+    r"(?:sent|texted)|(?:was|were)\s+(?:sent|texted)|from\s+the\s+(?:text|sms|e-?mail)|(?:in|you\s+got\s+in)\s+the\s+"
+    r"(?:text|sms)))"
 )
+# To ask for it, and to have it entered, which is harmless except where it goes to somebody.
 ASKING = (
-    r"(?:give|send|tell|share|provide|text|e-?mail|message|read\s+out|confirm|enter|type|reply\s+with|write|dm|state|"
-    r"need|want|require)"
+    r"(?:give|send|tell|share|text|e-?mail|message|read\s+(?:out|me|us)|reply\s+with|dm|state|drop|paste|post|forward|"
+    r"hand\s+over|let\s+(?:me|us)\s+have|provide\s+(?:me|us)|(?:can|could|may)\s+(?:i|we)\s+(?:get|have)|"
+    r"(?:i|we|i'll|we'll|i'd|we'd)\s+(?:\w+\s+)?(?:need|want|require)(?!\s+(?:you\s+)?to\s+(?:change|reset|choose|forget)))"
 )
-HURTING = r"(?:kill|hurt|destroy|beat|find|come\s+for|burn|shoot|stab|ruin)"
-YOURS = r"(?:you|your\s+(?:family|house|home|life|kids|children))"
+ENTERING = r"(?:enter|type|confirm|write|provide|put|submit|verify|leave|supply)"
+TO_SOMEBODY = (
+    r"(?:here|below|to\s+(?:me|us)|with\s+(?:me|us)|for\s+(?:me|us)|in\s+(?:this|the|your|our)\s+(?:chat|message|reply|"
+    r"e-?mail|thread|comments?|response|form\s+below)|by\s+(?:e-?mail|phone|text|reply)|so\s+(?:that\s+)?(?:i|we)\s+can)"
+)
+HURTING = r"(?:kill|hurt|destroy|beat|find|come\s+for|burn|shoot|stab|ruin|break|crush|end)"
+YOURS = r"(?:you|your\s+(?:family|house|home|life|kids|children|legs?|arms?|face|neck|bones|mother|wife|husband))"
 
 
 def _patterns(*sources: str) -> tuple[re.Pattern[str], ...]:
@@ -49,7 +63,9 @@ PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
         r"\bshut\s+(?:the\s+\w+\s+)?up\b",
         r"\bfuck(?:\s+(?:you|off|u)|ing|er|ed)?\b",
         r"\b(?:go\s+to\s+hell|screw\s+you)\b",
-        r"\bnobody\s+(?:likes|loves|cares\s+about)\s+you\b",
+        r"\b(?:nobody|no\s+one)\s+(?:likes|loves|wants|cares\s+about|would\s+miss)\s+you\b",
+        r"\b(?:i\s+(?:hate|despise|loathe)\s+you(?!\s+\w)|you\s+(?:disgust\s+me|make\s+me\s+sick))\b",
+        r"\b(?:i|we)\s+hope\s+(?:that\s+)?you(?:'ll)?\s+(?:\w+\s+)?(?:die|rot|suffer|choke|burn|get\s+(?:cancer|hit|sick))\b",
     ),
     "threat": _patterns(
         # "I'll find you a plan" is an offer: no object may follow.
@@ -62,11 +78,13 @@ PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
         rf"(?:^|[,;:]\s*)(?:(?:just|go|please|then|so|and|maybe|well|honestly|better)\s+){{0,3}}{YOURSELF}",
         rf"\byou\s+(?:should|ought\s+to|need\s+to|could\s+(?:just|always)|might\s+as\s+well)\s+{NEAR}{YOURSELF}",
         rf"\b(?:go\s+and|better\s+off\s+if\s+you)\s+{NEAR}{YOURSELF}",
-        r"\bbetter\s+off\s+without\s+you\b",
+        r"\b(?:better\s+(?:off\s+)?without\s+you|better\s+if\s+you\s+(?:weren't|were\s+(?:dead|gone|not)|had\s+never\s+been)|better\s+off\s+dead)\b",
+        r"\bkys\b",
         r"\bhow\s+to\s+(?:painlessly\s+)?(?:kill\s+yourself|commit\s+suicide|end\s+your\s+life)\b",
     ),
     "secrets": _patterns(
         rf"\b{ASKING}\s+{NEAR}(?:your|the|ur)\s+{NEAR}{SECRET}\b",
+        rf"\b{ENTERING}\s+{NEAR}(?:your|the|ur)\s+{NEAR}{SECRET}\b[^.!?]*\b{TO_SOMEBODY}",
         rf"\b(?:what(?:'s|\s+is|\s+was)|may\s+i\s+have)\s+(?:your|the)\s+{NEAR}{SECRET}\b",
     ),
 }

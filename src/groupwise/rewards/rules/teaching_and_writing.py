@@ -1,5 +1,6 @@
 """Components for teaching (correctness, method, engagement) and creative writing (creativity, coherence, style)."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
@@ -29,24 +30,38 @@ class CorrectnessRewardComponent(Referenced):
 
 NEGATING_WORDS = 3  # words before an answer in which "not" refers to it
 TURNING = frozenset(listed("but, instead, rather, it's, its, is"))
+PART = re.compile(r"[^,;:()\u2013\u2014]+")
+# What comes before an answer that somebody else gives, that once was right, or that is doubted
+DOUBTED = re.compile(
+    r"\b(?:(?:anything|everything|all)\s+(?:but|except)|far\s+from|other\s+than|rather\s+than|instead\s+of|apart\s+from|"
+    r"unlike|doubt\w*|den(?:y|ies|ied)|rule[sd]?\s+out|exclud\w+|unlikely|impossible|"
+    r"(?:some|many|most|few|they|people|others|you|students|tourists)\s+(?:\w+\s+)?(?:say|think|believe|guess|assume|"
+    r"claim|might\s+(?:say|think|guess)|may\s+(?:say|think))|contrary\s+to|mistak\w+|confus\w+|myth|false|wrong|untrue|"
+    r"not\s+(?:true|right|correct|the\s+case)|isn't\s+(?:true|right|correct)|used\s+to\s+be|formerly|previously|"
+    r"no\s+longer|if\s+it\s+(?:was|were))\b[^.]*$"
+)
+REFUTED = re.compile(
+    r"^\s*(?:(?:is|was|would\s+be|seems|sounds)\s+(?:\w+\s+)?(?:not|wrong|incorrect|false|mistaken|untrue|out|an?\s+(?:\w+\s+)?"
+    r"(?:mistake|myth|error|misconception|guess|trap))\b|(?:isn't|wasn't|can't\s+be|cannot\s+be|won't\s+do|is\s+no\s+longer|"
+    r"used\s+to\s+be|was\s+once)\b)"
+)
 
 
 def stated(reply: ReplyText, phrase: str) -> bool:
-    """Whether a reply says the phrase somewhere without negating it just before."""
-    before = [sentence.rpartition(f" {phrase} ")[0].split() for sentence in _spoken(reply) if f" {phrase} " in sentence]
-    return any(not _negated(words[-NEGATING_WORDS:]) for words in before)
+    """Whether a reply says the phrase somewhere without asking it, negating it, doubting it or taking it back."""
+    sentences = [sentence for sentence in reply.sentences if not sentence.endswith("?")]
+    parts = [f" {' '.join(words_of(part))} " for sentence in sentences for part in PART.findall(sentence)]
+    # A phrase over several parts or sentences is only found in the whole.
+    texts = [part for part in parts if f" {phrase} " in part] or [f" {' '.join(map(str.strip, parts))} "]
+    found = [text.partition(f" {phrase} ") for text in texts if f" {phrase} " in text]
+    return any(not _negated(before, after) for before, _, after in found)
 
 
-def _spoken(reply: ReplyText) -> list[str]:
-    return [f" {' '.join(words_of(sentence))} " for sentence in reply.sentences] + (
-        # A phrase over several sentences is only found in the whole.
-        [] if len(reply.sentences) == 1 else [reply.spoken]
-    )
-
-
-def _negated(words: Sequence[str]) -> bool:
+def _negated(before: str, after: str) -> bool:
+    words = before.split()[-NEGATING_WORDS:]
     turned = max((n for n, word in enumerate(words) if word in TURNING), default=-1)
-    return any(word in NEGATIONS for word in words[turned + 1 :])
+    denied = any(word in NEGATIONS for word in words[turned + 1 :])
+    return denied or bool(DOUBTED.search(before) or REFUTED.search(after))
 
 
 class PedagogicalApproachRewardComponent(Ideas):
