@@ -488,9 +488,9 @@ def test_an_update_may_move_the_policy_by_exactly_as_much_as_the_kl_allows(
 ) -> None:
     learner, tally = Learner(Tables(), settings(kl_stop=0.25)), UpdateMetrics()
     tally.kl_at_start = start
-    assert learner._moved_too_far(tally, kl) is stops
+    assert learner._moved_too_far(tally, torch.tensor(kl, dtype=torch.float64), 1.0) is stops
     assert tally.kl_at_start == (kl if start is None else start), "the first measurement is the start"
-    assert not Learner(Tables(), settings())._moved_too_far(tally, 1e9)
+    assert not Learner(Tables(), settings())._moved_too_far(tally, torch.tensor(1e9), 1.0)
 
 
 def test_an_epoch_counts_once_all_its_optimiser_steps_were_taken() -> None:

@@ -14,6 +14,7 @@ In the order data flows:
     capacity/      how much memory and time a run will take
     batch_layout   padded rows → rows without padding, shared prompts once
     cpu_layers     a faster pass through the layers when training on a CPU
+    fused/         the same on a GPU, by Triton's kernels; triton_support says where these run
     logprobs       hidden states → log-probabilities and entropies, chunk by chunk
     policy         all of that as a `Policy`: what the learner evaluates and improves
 """

@@ -9,6 +9,8 @@ with their gradients, go to every member, and the rest of each row is read on to
 gradients equal those of complete rows up to rounding.
 """
 
+from __future__ import annotations
+
 import inspect
 import math
 from collections.abc import Callable
@@ -38,6 +40,13 @@ class BatchLayout:
     tokens: Tensor
     columns: Tensor
     shape: tuple[int, int]
+
+    def on(self, device: torch.device) -> BatchLayout:
+        """The same layout on a device."""
+        ids, rows, before, tokens, columns = (
+            tensor.to(device) for tensor in (self.ids, self.rows, self.before, self.tokens, self.columns)
+        )
+        return BatchLayout(ids, rows, before, tokens, columns, self.shape)
 
     def spread(self, values: Tensor) -> Tensor:
         """One number per action [N] → [B, T], at the actions' original places and 0 elsewhere."""
@@ -177,26 +186,36 @@ def can_share(decoder: Any) -> bool:
     return known and reads_rightly(decoder, lambda shared: shared.hidden(decoder))
 
 
-@torch.no_grad()
 def reads_rightly(decoder: Any, read: Callable[[SharedPrompts], Tensor]) -> bool:
     """Whether `read`, which reads prompts first, gives the model's own hidden states: tried on three rows."""
+
+    def hidden(layout: BatchLayout) -> Tensor:
+        shared = share_prompts(layout, most=math.inf)
+        assert shared is not None
+        return read(shared)[layout.rows, layout.before - shared.start[layout.rows]]
+
+    try:
+        return gives_own_states(decoder, hidden)
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # another kind of cache
+        return False
+
+
+@torch.no_grad()
+def gives_own_states(decoder: Any, hidden: Callable[[BatchLayout], Tensor], prompt: int = 4) -> bool:
+    """Whether `hidden` gives the model's own states [N, H] before the actions of a layout: tried on three rows, of
+    which two have a prompt in common."""
     device = next(decoder.parameters()).device
-    ids = torch.arange(15, device=device).view(3, 5) % 7
-    ids[2, :4] = ids[1, :4]
+    ids = torch.arange(3 * prompt + 3, device=device).view(3, prompt + 1) % 7
+    ids[2, :prompt] = ids[1, :prompt]
     layout = BatchLayout(
         ids=ids,
         rows=torch.tensor([0, 0, 1, 2], device=device),
-        before=torch.tensor([2, 4, 3, 3], device=device),
+        before=torch.tensor([prompt - 2, prompt, prompt - 1, prompt - 1], device=device),
         tokens=torch.zeros(4, dtype=torch.long, device=device),
         columns=torch.zeros(4, dtype=torch.long, device=device),
-        shape=(3, 6),
+        shape=(3, prompt + 2),
     )
-    shared = share_prompts(layout, most=math.inf)
-    assert shared is not None
     wanted = decoder(input_ids=ids, use_cache=False).last_hidden_state[layout.rows, layout.before]
-    try:
-        found = read(shared)[layout.rows, layout.before - shared.start[layout.rows]]
-    except (AttributeError, TypeError, ValueError, RuntimeError):  # another kind of cache
-        return False
+    found = hidden(layout)
     tolerance = 1e-3 if wanted.dtype in (torch.float32, torch.float64) else 5e-2
     return bool((found - wanted).abs().max() <= tolerance * wanted.abs().max())

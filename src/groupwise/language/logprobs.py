@@ -11,6 +11,8 @@ This needs the weights of the model's head rather than its output. Whether weigh
 correctly is tried, not assumed: on a few tokens they must give the model's own logits.
 """
 
+import functools
+import importlib
 import logging
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
+
+from groupwise.language.triton_support import why_no_triton
 
 # A GPU needs larger chunks to be busy.
 CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
@@ -90,6 +94,9 @@ class _ChunkedLogProbs(torch.autograd.Function):
     """Saves two numbers per token, log Σ exp z and the entropy; the backward pass recomputes the logits of each chunk.
 
     ∂logp/∂z = onehot(y) − p and ∂entropy/∂z = −p (log p + entropy).
+
+    Below a frozen head, ∂logp/∂hidden is saved too: it costs one product while the logits are there, and unless the
+    entropy has a gradient, the backward pass needs no logits.
     """
 
     @staticmethod
@@ -103,41 +110,55 @@ class _ChunkedLogProbs(torch.autograd.Function):
         chunk: int,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
         # Rows: logp, entropy, log Σ exp z.
         total = _full(hidden[:0]).new_empty(3, hidden.shape[0])
+        head = _Head(weight.detach().to(dtype), bias, rule, dtype)
+        frozen = ctx.needs_input_grad[0] and not any(ctx.needs_input_grad[1:3])
+        slope = torch.empty_like(hidden, dtype=dtype) if frozen else None
         with torch.autocast(hidden.device.type, enabled=False):
-            cast = weight.to(dtype)
-            for part, out, y in zip(hidden.split(chunk), total.split(chunk, 1), tokens.split(chunk), strict=True):
-                _measure(_logits(part, cast, bias, rule, dtype), y, out)
-        ctx.save_for_backward(hidden, weight, bias, tokens, total[1], total[2])
+            for start in range(0, hidden.shape[0], chunk):
+                here = slice(start, start + chunk)
+                z = head.logits(hidden[here])
+                total[:, here] = head.measure(z, tokens[here], again=frozen)
+                if slope is not None:
+                    one = torch.ones_like(total[0, here])
+                    dz = head.gradient(z, tokens[here], total[1, here], total[2, here], one, None)
+                    slope[here] = dz.to(dtype) @ head.weight
+                    del dz
+                # Free this chunk before the next one is made.
+                del z
+        ctx.save_for_backward(hidden, weight, bias, tokens, total[1], total[2], slope)
         ctx.rule, ctx.chunk, ctx.dtype = rule, chunk, dtype
         return total[0].clone(), total[1].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_logp: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, tokens, entropy, normaliser = ctx.saved_tensors
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, tokens, entropy, normaliser, slope = ctx.saved_tensors
+        grad_logp = torch.zeros_like(entropy) if grad_logp is None else grad_logp
+        if slope is not None and grad_entropy is None:
+            return (slope * grad_logp[:, None]).to(hidden.dtype), *[None] * 6
         for_hidden, for_weight, for_bias = ctx.needs_input_grad[:3]
         d_hidden = torch.empty_like(hidden) if for_hidden else None
         d_weight = torch.zeros_like(weight, dtype=entropy.dtype) if for_weight else None
         d_bias = torch.zeros_like(bias, dtype=entropy.dtype) if for_bias else None
+        head = _Head(weight.detach().to(ctx.dtype), bias, ctx.rule, ctx.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
-            cast = weight.to(ctx.dtype)
             for start in range(0, hidden.shape[0], ctx.chunk):
                 here = slice(start, start + ctx.chunk)
-                dz = _logit_gradient(
-                    _logits(hidden[here], cast, bias, ctx.rule, ctx.dtype),
-                    tokens[here], entropy[here], normaliser[here], grad_logp[here], grad_entropy[here], ctx.rule,
+                dz = head.gradient(
+                    head.logits(hidden[here]), tokens[here], entropy[here], normaliser[here], grad_logp[here],
+                    None if grad_entropy is None else grad_entropy[here],
                 )  # fmt: skip
                 if d_bias is not None:
-                    d_bias += dz.sum(0)
-                # The bias gets its gradient in float32; the products below run in the model's type.
+                    d_bias += dz.sum(0, dtype=d_bias.dtype)
+                # The products below run in the model's type.
                 dz = dz.to(ctx.dtype)
                 if d_hidden is not None:
-                    d_hidden[here] = dz @ cast
+                    d_hidden[here] = dz @ head.weight
                 if d_weight is not None:
                     _add_product(d_weight, dz.T, hidden[here].to(ctx.dtype))
-                # Free this chunk before the next one is made.
                 del dz
         return (
             d_hidden,
@@ -145,6 +166,59 @@ class _ChunkedLogProbs(torch.autograd.Function):
             None if d_bias is None else d_bias.to(bias.dtype),
             None, None, None, None,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What is done with the logits of one chunk: by Triton's kernels where they run, else by torch."""
+
+    weight: Tensor
+    bias: Tensor | None
+    rule: LogitRule
+    dtype: torch.dtype
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, V], which `measure` and `gradient` read; by kernels, the rule is applied there."""
+        if self._kernels is not None:
+            return _product(hidden.to(self.dtype), self.weight)
+        return _logits(hidden, self.weight, self.bias, self.rule, self.dtype)
+
+    def measure(self, z: Tensor, tokens: Tensor, again: bool) -> Tensor:
+        """Log-probabilities, entropies and log Σ exp z, [3, n]; overwrites `z` if it is not needed again."""
+        out = torch.empty(3, len(z), dtype=z.dtype, device=z.device)
+        if self._kernels is None:
+            _measure(z.clone() if again else z, tokens, out)
+        else:
+            self._kernels.measure(z, self.bias, tokens, out, self._kernel_rule)
+        return out
+
+    def gradient(
+        self, z: Tensor, tokens: Tensor, entropy: Tensor, normaliser: Tensor, g_logp: Tensor, g_entropy: Tensor | None
+    ) -> Tensor:
+        """The gradient with respect to `W h + b`, [n, V]; may overwrite `z`. A bias gets its own in full precision."""
+        if self._kernels is None:
+            g_entropy = torch.zeros_like(g_logp) if g_entropy is None else g_entropy
+            return _logit_gradient(z, tokens, entropy, normaliser, g_logp, g_entropy, self.rule)
+        dtype = self.dtype if self.bias is None else z.dtype
+        return self._kernels.gradient(  # type: ignore[no-any-return]
+            z, self.bias, tokens, entropy, normaliser, g_logp, g_entropy, self._kernel_rule, dtype
+        )
+
+    @property
+    def _kernels(self) -> Any:
+        return _kernels_for(self.weight.device) if self.dtype != torch.float64 else None
+
+    @property
+    def _kernel_rule(self) -> tuple[float, float | None, float]:
+        return self.rule.scale, self.rule.softcap, self.rule.temperature
+
+
+@functools.cache
+def _kernels_for(device: torch.device) -> Any:
+    """The module of kernels over logits; None where they cannot run. It needs Triton even to be imported."""
+    if why_no_triton(device) is not None:
+        return None
+    return importlib.import_module("groupwise.language.fused.head_kernels")
 
 
 def _measure(z: Tensor, tokens: Tensor, out: Tensor) -> None:
@@ -204,7 +278,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     if left.dtype == total.dtype:
         total.addmm_(left, right)
     elif left.is_cuda:
-        total += torch.mm(left, right, out_dtype=total.dtype)
+        torch.ops.aten.addmm.dtype_out(total, left, right, total.dtype, out=total)
     else:
         total += left @ right
 

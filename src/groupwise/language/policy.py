@@ -21,6 +21,8 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.language.adapters import adapter_dropout, has_adapter, insist_on_frozen_base, without_adapter
 from groupwise.language.batch_layout import BatchLayout, SharedPrompts, can_share, close_up, lay_out, share_prompts
 from groupwise.language.cpu_layers import find_cpu_layers
+from groupwise.language.fused.choice import find_fused_layers
+from groupwise.language.fused.packing import PackedRows, pack
 from groupwise.language.logprobs import find_head, full_logprobs
 from groupwise.types import Evaluation, Tensors
 
@@ -81,6 +83,7 @@ class LanguagePolicy:
         self._head = find_head(model, temperature)
         self._shares_prompts = self._head is not None and can_share(self._head.decoder)
         self._cpu_layers = None if self._head is None else find_cpu_layers(model, self._head.decoder)
+        self._fused = None if self._head is None else find_fused_layers(model, self._head.decoder)
         self.reference = reference if isinstance(reference, LanguagePolicy) else None
         # With an adapter, `reference_logp` makes the reference when it is first needed.
         if reference is True and self.has_adapter:
@@ -101,7 +104,7 @@ class LanguagePolicy:
         each weight, by its id, as `copy.deepcopy` wants it. The reference stays behind.
         """
         twin = copy.copy(self)
-        twin.reference, twin._cpu_layers, twin._shares_prompts = None, None, False
+        twin.reference, twin._cpu_layers, twin._fused, twin._shares_prompts = None, None, None, False
         return copy.deepcopy(twin, known)
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
@@ -109,13 +112,30 @@ class LanguagePolicy:
 
         Args:
           inputs: `input_ids`, `attention_mask` (1 where there is text) and `action_mask` (true where the policy
-            wrote the token), all [B, T], padded anywhere.
+            wrote the token), all [B, T], padded anywhere. They may be on the CPU, and best are if `packs_rows`.
         """
-        layout = lay_out(inputs)
+        if self._fused is not None:
+            return self._evaluate_packed(inputs)
+        layout = lay_out({name: tensor.to(self.model.device) for name, tensor in inputs.items()})
         with self._checkpointing():
             logp, entropy, hidden = self._read(layout)
         value = None if self.value_head is None else layout.spread(self.value_head(hidden.detach()))
         return Evaluation(layout.spread(logp), layout.spread(entropy), value)
+
+    @property
+    def packs_rows(self) -> bool:
+        """Whether rows are packed on the CPU: inputs that are there already need not come back from the GPU."""
+        return self._fused is not None
+
+    def _evaluate_packed(self, inputs: Tensors) -> Evaluation:
+        assert self._fused is not None
+        assert self._head is not None
+        layout = lay_out({name: tensor.to("cpu") for name, tensor in inputs.items()})
+        rows: PackedRows = pack(layout, self.model.device)
+        hidden = self._fused.hidden(rows, keeps=not self._recomputing_layers())
+        logp, entropy = self._head.logprobs(hidden, rows.tokens, self.chunk_bytes)
+        value = None if self.value_head is None else rows.spread_out(self.value_head(hidden.detach()))
+        return Evaluation(rows.spread_out(logp), rows.spread_out(entropy), value)
 
     @torch.no_grad()
     def reference_logp(self, inputs: Tensors) -> Tensor:

@@ -68,7 +68,11 @@ def schedule_factor(step: int, total: int, *, kind: str, warmup_ratio: float = 0
 
 
 class UpdateMetrics:
-    """The metrics of an update: sums over its optimiser steps, turned into means at the end."""
+    """The metrics of an update: sums over its optimiser steps, turned into means at the end.
+
+    Until then they stay where they were computed: reading a number of a GPU would make the CPU wait for it, and then
+    the GPU for the CPU.
+    """
 
     # Means over the policy's own tokens, over those that the sampler drew with the present weights, and maxima. The
     # rest are means over optimiser steps.
@@ -78,6 +82,7 @@ class UpdateMetrics:
     SAMPLED = "sampler/tokens"
 
     def __init__(self) -> None:
+        self.unread: list[Mapping[str, Tensor]] = []
         self.steps: list[dict[str, float]] = []
         self.tokens = 0.0
         self.epochs = 0
@@ -88,22 +93,33 @@ class UpdateMetrics:
         """Whether the weights were changed at all."""
         return any(step["optim/skipped"] == 0 for step in self.steps)
 
-    def add(self, step: OptimiserStep, terms: Mapping[str, float], norms: dict[str, float]) -> None:
+    def add(self, step: OptimiserStep, terms: Mapping[str, Tensor], norms: Mapping[str, Tensor]) -> None:
         self.tokens += step.tokens
-        self.steps.append({**norms, **terms})
+        self.unread.append({**norms, **terms})
 
     @classmethod
-    def over_parts(cls, terms: Sequence[Mapping[str, Tensor]], ranks: Ranks) -> dict[str, float]:
+    def over_parts(cls, terms: Sequence[Mapping[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
         """The terms of an optimiser step from those of its micro-batches, on all ranks: sums, and some maxima."""
         names = [[n for n in terms[0] if (n in cls.MAXIMA) is largest] for largest in (False, True)]
-        tables = [torch.stack([torch.stack([part[n].double() for n in own]) for part in terms]).cpu() for own in names]
+        tables = [torch.stack([torch.stack([part[n].double() for n in own]) for part in terms]) for own in names]
+        if not ranks.alone:
+            tables = [table.cpu() for table in tables]
         values = ranks.add(tables[0].sum(0)), ranks.largest(tables[1].amax(0))
-        return {
-            n: v for own, found in zip(names, values, strict=True) for n, v in zip(own, found.tolist(), strict=True)
-        }
+        return {n: v for own, found in zip(names, values, strict=True) for n, v in zip(own, found, strict=True)}
+
+    def read(self) -> None:
+        """Fetch what was added since, all of it at once."""
+        if self.unread:
+            # Of ranks together, the terms are on the CPU already, but the norms on their GPUs.
+            place = self.unread[0]["policy/kl"].device
+            flat = torch.stack([value.double().to(place) for step in self.unread for value in step.values()])
+            values = iter(flat.tolist())
+            self.steps += [{name: next(values) for name in step} for step in self.unread]
+            self.unread = []
 
     def means(self) -> dict[str, float]:
         """Means and maxima over all steps, and the number of skipped ones."""
+        self.read()
         # The first step has every name. Where nothing was sampled with the present weights, there is no mismatch.
         sampled = sum(step.get(self.SAMPLED, 0.0) for step in self.steps)
         names = [n for n in (self.steps[0] if self.steps else ()) if sampled or not n.startswith("sampler/")]
@@ -151,6 +167,7 @@ class Learner:
             self.trained.fetch()
             self._pass_over(batch, tally)
             self.trained.publish()
+        tally.read()
         # A new version only if weights changed: attempts of equal versions come from equal weights.
         self.policy.version += tally.applied
         self.updates += 1
@@ -197,21 +214,25 @@ class Learner:
         for epoch in range(self.cfg.optim.num_epochs):
             shares = self._shares(batch)
             for rows in shares:
-                step = self._step(batch, rows, len(shares), first=not tally.steps)
+                step = self._step(batch, rows, len(shares), first=not tally.unread)
                 terms = self._gradients(step)
-                if self._moved_too_far(tally, terms["policy/kl"] / step.tokens):
+                if self._moved_too_far(tally, terms["policy/kl"], step.tokens):
                     self._drop_gradients()
                     return
-                if step.first and self._sampler_disagrees(rows, terms, batch):
-                    batch = self._with_old_logp(batch, shares)
+                again = shares if self.cfg.optim.num_epochs > 1 else shares[1:]
+                if step.first and again and self._sampler_disagrees(rows, terms, batch):
+                    batch = self._with_old_logp(batch, again)
                 tally.add(step, terms, self._step_optimizer())
             tally.epochs = epoch + 1
 
-    def _moved_too_far(self, tally: UpdateMetrics, kl: float) -> bool:
+    def _moved_too_far(self, tally: UpdateMetrics, kl: Tensor, tokens: float) -> bool:
+        if self.cfg.optim.kl_stop is None:
+            return False
+        mean = float(kl) / tokens
         # Replayed and stale samples start with a KL above 0; only what this update adds counts.
         if tally.kl_at_start is None:
-            tally.kl_at_start = kl
-        return self.cfg.optim.kl_stop is not None and kl - tally.kl_at_start > self.cfg.optim.kl_stop
+            tally.kl_at_start = mean
+        return mean - tally.kl_at_start > self.cfg.optim.kl_stop
 
     def _shares(self, batch: Batch) -> list[Tensor]:
         """The rows in random order, in equal shares: as many as the batch with its idle rows would have made.
@@ -222,8 +243,11 @@ class Learner:
         size = optim.per_device_train_batch_size * optim.gradient_accumulation_steps
         # Rounded up; `total_rows` counts idle rows too, so that leaving them out does not enlarge the steps.
         count = min(batch.rows, -(-max(batch.total_rows, batch.rows) // size))
-        lengths = row_ends(batch.mask)
         shares = torch.randperm(batch.rows, generator=self.generator).tensor_split(count)
+        if self._packs_rows:
+            # There is no padding then, but neighbours in the batch have a prompt in common, which is read once.
+            return [rows.sort().values for rows in shares]
+        lengths = row_ends(batch.mask)
         return [rows[lengths[rows].argsort(stable=True)] for rows in shares]
 
     def _step(self, batch: Batch, rows: Tensor, count: int, first: bool) -> OptimiserStep:
@@ -240,15 +264,22 @@ class Learner:
         )
 
     def _part(self, batch: Batch, rows: Tensor) -> Batch:
-        return batch.select(rows).map(lambda tensor: tensor.to(self.device))
+        part = batch.select(rows)
+        moved = part.map(lambda tensor: tensor.to(self.device))
+        # A policy that packs its rows on the CPU would have to fetch them again.
+        return replace(moved, inputs=part.inputs) if self._packs_rows else moved
 
-    def _sampler_disagrees(self, first: Tensor, terms: Mapping[str, float], batch: Batch) -> bool:
+    @property
+    def _packs_rows(self) -> bool:
+        return getattr(self.trained.policy, "packs_rows", False)
+
+    def _sampler_disagrees(self, first: Tensor, terms: Mapping[str, Tensor], batch: Batch) -> bool:
         """Whether the recorded log-probabilities are further from the learner's than float32 rounds.
 
         The rows of the first optimiser step show it; if none of their tokens can, the answer is yes.
         """
         own = self._is_own(batch)
-        return terms["sampler/ratio_gap_max"] > SAME_RATIO if bool(own[first].any()) else bool(own.any())
+        return bool(terms["sampler/ratio_gap_max"] > SAME_RATIO) if bool(own[first].any()) else bool(own.any())
 
     def _is_own(self, batch: Batch) -> Tensor:
         """The tokens [B, T] whose ratio is taken against the learner's own log-probabilities."""
@@ -256,16 +287,15 @@ class Learner:
             return torch.zeros_like(batch.mask)
         return batch.mask & ((batch.versions == self.policy.version) | (batch.versions == SHOWN))
 
-    def _with_old_logp(self, batch: Batch, shares: list[Tensor]) -> Batch:
-        """Add the learner's log-probabilities before its first change, for the optimiser steps still to come.
+    def _with_old_logp(self, batch: Batch, again: list[Tensor]) -> Batch:
+        """Add the learner's log-probabilities before its first change, for the rows of optimiser steps still to come.
 
         They are computed on the same micro-batches as in those steps, because other sizes round differently too.
         """
-        seen_again = shares if self.cfg.optim.num_epochs > 1 else shares[1:]
         old = batch.behavior_logp.clone()
-        for rows in seen_again:
+        for rows in again:
             old[rows] = self._over_rows(batch, rows, lambda part: self._evaluate(part).logp).to(old)
-        return replace(batch, old_logp=old) if seen_again else batch
+        return replace(batch, old_logp=old)
 
     def _narrow(self, batch: Batch, rows: Tensor) -> Batch:
         """Keep only the tokens of highest entropy, ranked over the complete optimiser step: these rows."""
@@ -295,7 +325,7 @@ class Learner:
         value = None if seen.value is None else at_least_single(seen.value)
         return Evaluation(at_least_single(seen.logp), at_least_single(seen.entropy), value)
 
-    def _gradients(self, step: OptimiserStep) -> dict[str, float]:
+    def _gradients(self, step: OptimiserStep) -> dict[str, Tensor]:
         """Add up the gradients of a step's micro-batches; return the terms of its loss and metrics, on all ranks."""
 
         def passes() -> list[dict[str, Tensor]]:
@@ -341,7 +371,7 @@ class Learner:
         count = part.mask.sum()
         terms = {
             "loss/policy": result.policy,
-            "policy/entropy": seen.entropy.detach()[part.mask].sum(),
+            "policy/entropy": seen.entropy.detach().masked_fill(~part.mask, 0).sum(),
             "policy/kl": result.approx_kl * count,
             "policy/clip_low": result.clip_low_fraction * count,
             "policy/clip_high": result.clip_high_fraction * count,
@@ -404,7 +434,7 @@ class Learner:
         )
         return _both(part.keep, near)
 
-    def _step_optimizer(self) -> dict[str, float]:
+    def _step_optimizer(self) -> dict[str, Tensor]:
         """Clip actor and critic separately and step; a gradient that is not finite is dropped and counted."""
         optim = self.cfg.optim
         self.scaler.unscale_(self.optimizer)
@@ -412,16 +442,24 @@ class Learner:
         if self.critic:
             limit = optim.critic_max_grad_norm or optim.max_grad_norm
             norms["optim/critic_grad_norm"] = _clip(self.critic, limit)
-        sound = all(torch.isfinite(norm) for norm in norms.values())
-        # The scaler of float16 skips such a step itself, and needs to see it to lower its scale.
-        if sound or self.scaler.is_enabled():
+        spoilt = torch.stack([~torch.isfinite(norm) for norm in norms.values()]).any().float()
+        if self.scaler.is_enabled():
+            # The scaler of float16 skips such a step itself, and needs to see it to lower its scale.
             self.scaler.step(self.optimizer)
-        self.scaler.update()
+            self.scaler.update()
+        elif self.trained.sharded or not self.optimizer.defaults["fused"]:
+            if not spoilt:
+                self.optimizer.step()
+        else:
+            # The fused step reads this itself, and leaves weights and moments alone.
+            self.optimizer.found_inf = spoilt  # type: ignore[attr-defined]
+            self.optimizer.step()
+            del self.optimizer.found_inf  # type: ignore[attr-defined]
         # A fused optimiser does not count up the weights' versions, by which an engine notices that they changed.
         if not self.trained.sharded:
             increment_version([*self.actor, *self.critic])
         self._drop_gradients()
-        return {**{k: float(v) for k, v in norms.items()}, "optim/skipped": float(not sound)}
+        return {**norms, "optim/skipped": spoilt}
 
     def _follow_schedules(self) -> None:
         """Set learning rate and clip by progress: in iterations, or in samples if those are limited."""
