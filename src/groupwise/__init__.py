@@ -42,7 +42,7 @@ _HOMES = {
     "ControlModel": "groupwise.control.model",
     "GRPOConfig": "groupwise.compat.trl_config",
     "GRPOTrainer": "groupwise.compat.trainer",
-    "evaluate_policy": "groupwise.control.model",
+    "evaluate_policy": "groupwise.control.evaluation",
     "MemorySystem": "groupwise.memory.system",
     "product_of": "groupwise.products",
     "create_run": "groupwise.training.folder",
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from groupwise.compat.trainer import GRPOTrainer
     from groupwise.compat.trl_config import GRPOConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
-    from groupwise.control.model import ControlModel, evaluate_policy
+    from groupwise.control.evaluation import evaluate_policy
+    from groupwise.control.model import ControlModel
     from groupwise.core import group_advantages, policy_loss
     from groupwise.errors import GroupwiseError
     from groupwise.memory.system import MemorySystem

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from groupwise.control.classic.cartpole import CartPole
-from groupwise.control.environments import GymnasiumEnvironment
+from groupwise.control.gymnasium_environment import GymnasiumEnvironment
 from groupwise.control.policy import MLPPolicy
 from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.rollout.checker import check_environment

@@ -16,7 +16,8 @@ from torch import nn
 
 from groupwise.config.sections import SECTIONS, SETTINGS
 from groupwise.control.classic.cartpole import CartPole
-from groupwise.control.model import ControlModel, evaluate_policy, tuned_settings
+from groupwise.control.evaluation import evaluate_policy
+from groupwise.control.model import ControlModel, tuned_settings
 from groupwise.errors import CheckpointError, ConfigError, RunError
 
 SMALL = {"hidden_sizes": [16], "num_epochs": 2}

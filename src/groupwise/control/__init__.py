@@ -3,7 +3,12 @@
 In the order data flows; open `grpo` first.
 
 declaration    settings, defaults and metrics, known before anything heavy is imported
-environments   a name → an environment: ours, a suite, or any Gymnasium id
+spaces         any Gymnasium space ↔ the policy's rows of numbers; saved with the weights
+environments   a name → an environment: ours, a suite, one given as an object, or any Gymnasium id
+provided       environments given as objects: an Env, a function, a vector environment
+gymnasium_environment  copies of a Gymnasium environment as one `VectorEnvironment`
+gymnasium_ids  how an id is made, and what is said of one that does not exist
+vector_form    an environment in Gymnasium's vector form
 classic/       our vectorised environments: CartPole, Acrobot, Pendulum, mountain car
 multitask      several environments as one, suites of them, and a curriculum
 policy         the network that learns, and its weights as they act
@@ -14,6 +19,7 @@ episode_workers  the same episodes, shared out among workers
 grpo           GRPO: groups of episodes → batches, evaluation, and the settings it refuses
 ppo            PPO: fixed-length segments → batches; the baseline, in one file
 model          `ControlModel`: learn, predict, save and load as in Stable-Baselines3
+evaluation     `evaluate_policy`: the same score by name, in Gymnasium, wrapped or on a vector
 gif            one greedy episode as a moving picture
 comparison/    many seeds of several algorithms, in worker processes
 commands       `groupwise compare` and `groupwise paper`

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from groupwise.control.environments import OWN, GymnasiumEnvironment, import_gymnasium, make
+from groupwise.control.environments import OWN, make
+from groupwise.control.gymnasium_environment import GymnasiumEnvironment
+from groupwise.control.gymnasium_ids import import_gymnasium
 from groupwise.control.multitask import MultiTask
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.files import write_output

@@ -6,6 +6,7 @@ seeds → groups of episodes (`Episodes`) → one row per step (`rows_of_steps`)
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,12 +22,13 @@ from groupwise.control.gif import write_gif
 from groupwise.control.multitask import MultiTask, TaskCurriculum
 from groupwise.control.normaliser import Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy, Network
+from groupwise.control.spaces import Interface, interface_of
 from groupwise.core import loss_rule
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rollout.backends import RolloutWorkers, make_workers
 from groupwise.rollout.checker import check_environment
-from groupwise.rollout.contract import action_space_of
+from groupwise.rollout.contract import action_space_of, name_of
 from groupwise.rollout.episodes import as_groups, collect_episodes, evaluate_greedy
 from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTasks, TaskStream
 from groupwise.training.estimators import Attempts
@@ -41,17 +43,18 @@ BEYOND_EVALUATION = 2**32
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 
-def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Network | None = None) -> MLPPolicy:
-    """The network that the settings describe, or the user's own, sized for this environment."""
-    actions = action_space_of(environment)
+def make_policy(cfg: TrainingConfig, interface: Interface, network: Network | None = None) -> MLPPolicy:
+    """The network that the settings describe, or the user's own, sized for an environment with this interface."""
+    actions = interface.action_space
     return MLPPolicy(
-        environment.observation_size,
+        interface.observation_size,
         actions,
         hidden_sizes=cfg.policy.hidden_sizes,
         critic=needs_critic(cfg.advantage.estimator),
         seed=cfg.run.seed,
         network=network,
         normalise=chosen(cfg.policy.normalize_observations, isinstance(actions, Box)),
+        interface=interface,
     )
 
 
@@ -62,7 +65,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | 
     """
     check(cfg)
     environment = make_environment(cfg.task)
-    policy = make_policy(cfg, environment, network)
+    policy = make_policy(cfg, interface_of(environment), network)
     normaliser = Normaliser(policy, environment.observation_size)
     reward = reward or EnvironmentReward()
     if chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box)):
@@ -74,7 +77,16 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | 
     source = GroupSource(
         cfg,
         tasks=tasks,
-        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, normaliser, watch, workers),
+        rollout=Episodes(
+            environment,
+            policy,
+            cfg.rollout.num_generations,
+            cfg.run.seed,
+            normaliser,
+            watch,
+            workers,
+            any_start=bool(cfg.task.options.get("different_starts", False)),
+        ),
         workers=workers,
         reward=reward,
         collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
@@ -186,7 +198,9 @@ class Episodes:
         normaliser: Normaliser,
         watch: Callable[[Sequence[Group]], None] | None = None,
         workers: RolloutWorkers | None = None,
+        any_start: bool = False,
     ) -> None:
+        self.any_start = any_start
         self.environment, self.policy, self.group_size = environment, policy, group_size
         self.normaliser, self.watch, self.workers = normaliser, watch, workers
         # Actions are sampled from one generator, whose state is saved with the run.
@@ -197,7 +211,9 @@ class Episodes:
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
         self.normaliser.freeze()
-        groups = self._play(tasks)
+        groups = named_by_environment(self._play(tasks), self.environment)
+        if not self.any_start:
+            insist_on_equal_starts(groups, self.environment)
         if self.policy.normalise:
             self.normaliser.see(groups)
         if self.watch is not None:
@@ -233,6 +249,39 @@ class Episodes:
         self.rounds = state["rounds"]
         if "normaliser" in state:
             self.normaliser.load_state_dict(state["normaliser"])
+
+
+def insist_on_equal_starts(groups: Sequence[Group], environment: VectorEnvironment) -> None:
+    """Stop where the members of a group did not start in the same state: they cannot be compared."""
+    for group in groups:
+        starts = [member.obs[0] for member in group.members if len(member)]
+        for start in starts[1:]:
+            if not np.array_equal(starts[0], start):
+                place = int(np.argmax(starts[0] != start))
+                one, other = starts[0][place], start[place]
+                message = (
+                    f"{name_of(environment)}: copies that were reset with the same seed start differently (number "
+                    f"{place} of the observation is {one:.4g} and {other:.4g}), so a group cannot compare them"
+                )
+                hint = (
+                    "Call super().reset(seed=seed) and draw the start from self.np_random. If it is meant: "
+                    "task.options.different_starts = true, or PPO, which needs no groups."
+                )
+                raise ContractError(message, hint=hint, field="task.environment")
+
+
+def named_by_environment(groups: list[Group], environment: VectorEnvironment) -> list[Group]:
+    """The groups, whose tasks have the names that a multi-task environment gave in the info of their reset."""
+    names = getattr(environment, "task_names", [])
+    if not any(names):
+        return groups
+    size = len(names) // len(groups)
+    return [renamed(group, f"{names[number * size]}/{group.task.seed}") for number, group in enumerate(groups)]
+
+
+def renamed(group: Group, id: str) -> Group:
+    members = tuple(replace(member, task_id=id) for member in group.members)
+    return replace(group, task=replace(group.task, id=id), members=members)
 
 
 def rows_of_steps(attempts: Attempts, loss_type: str) -> BatchRows:

@@ -21,19 +21,21 @@ from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 
-from groupwise.config import TaskSettings, TrainingConfig, load_config
+from groupwise.config import TrainingConfig, load_config
 from groupwise.control.environments import make_environment
 from groupwise.control.grpo import make_policy
 from groupwise.control.policy import Network
+from groupwise.control.provided import name_of_environment
+from groupwise.control.spaces import Interface, interface_of
 from groupwise.errors import CheckpointError, ConfigError, RunError
 from groupwise.files import open_regular, write_output
 from groupwise.machine_memory import in_words, memory_limit
 from groupwise.products import find
-from groupwise.rollout.episodes import evaluate_greedy
 from groupwise.training.checkpoint import checkpoint_folders, choose_checkpoint
 from groupwise.training.folder import create_run, read_config, write_config
 from groupwise.training.session import Parts, execute
-from groupwise.types import Array, Box, Event, VectorEnvironment
+from groupwise.training.stop_conditions import StopFlag
+from groupwise.types import Array, Event
 
 Algorithm: TypeAlias = Literal["grpo", "ppo"]
 
@@ -42,7 +44,6 @@ PRODUCTS = {"grpo": "control", "ppo": "ppo"}
 QUIET = {"eval_steps": 0, "group_log_steps": 0, "save_steps": 1_000_000}
 # The only files that `load` unpacks.
 SAVED = re.compile(r"config\.toml|events\.jsonl|checkpoints/\d+/(model\.safetensors|state\.pt|COMPLETE)")
-EVALUATION_SEED = 2_000_000
 
 
 def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
@@ -60,24 +61,28 @@ def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
 class ControlModel:
     """A policy for one environment that learns by GRPO or by PPO.
 
-    Any setting can be given by name and overrides the tuned ones. `network(inputs, outputs)` makes a torch module for
-    the actor, and one for the critic, in place of the usual layers. `folder` keeps the run for `groupwise show` and
-    `groupwise report`; without it the run is deleted with the model.
+    `environment` is an id, a Gymnasium environment (which is copied), a function that makes one, a Gymnasium vector
+    environment, or a `VectorEnvironment`. Any setting can be given by name and overrides the tuned ones.
+    `network(inputs, outputs)` makes a torch module for the actor, and one for the critic, in place of the usual layers.
+    `folder` keeps the run for `groupwise show` and `groupwise report`; without it the run is deleted with the model.
     """
 
     def __init__(
         self,
-        environment: str = "CartPole-v1",
+        environment: Any = "CartPole-v1",
         algorithm: Algorithm = "grpo",
         *,
         network: Network | None = None,
         folder: str | Path | None = None,
         **settings: Any,
     ) -> None:
-        cfg = tuned_settings(environment, algorithm).replace(**{**QUIET, **settings})
-        self._set_up(cfg, network, folder)
+        name = name_of_environment(environment)
+        cfg = tuned_settings(name, algorithm).replace(**{**QUIET, **settings})
+        self._set_up(cfg, interface_of(make_environment(cfg.task)), network, folder)
 
-    def _set_up(self, cfg: TrainingConfig, network: Network | None, folder: str | Path | None) -> None:
+    def _set_up(
+        self, cfg: TrainingConfig, interface: Interface, network: Network | None, folder: str | Path | None
+    ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="groupwise-") if folder is None else None
         self.cfg = cfg.replace(output_dir=str(folder or self._temporary.name))  # type: ignore[union-attr]
         self.path: Path | None = None
@@ -85,7 +90,8 @@ class ControlModel:
         self._network = network
         # For sampled predictions only: predicting does not disturb training.
         self._rng = np.random.default_rng([cfg.run.seed, 2])
-        self.policy = make_policy(cfg, make_environment(cfg.task), network)
+        self.interface = interface
+        self.policy = make_policy(cfg, interface, network)
 
     def learn(
         self,
@@ -96,15 +102,17 @@ class ControlModel:
     ) -> Self:
         """Train for this many more environment steps or iterations; `callback` gets every event of the run.
 
+        A callback that returns False ends the training after the current iteration, with a checkpoint.
         Without a number the settings decide. A second call continues where the first one ended.
         """
         cfg = self._extended(total_timesteps, total_steps)
         self.path = self.path or create_run(cfg)
-        for event in execute(self.path, self._build, cfg):
+        stop = StopFlag()
+        for event in execute(self.path, self._build, cfg, stop):
             if event.type == "step":
                 self.num_steps, self.num_timesteps = event.step, int(event.data["totals"]["samples"])
             if callback is not None:
-                callback(event)
+                stop.raised = callback(event) is False or stop.raised
         self.cfg = cfg
         return self
 
@@ -125,21 +133,23 @@ class ControlModel:
         self.policy = parts.policy  # type: ignore[assignment]
         return parts
 
-    def predict(self, obs: Array, deterministic: bool = True, action_mask: Array | None = None) -> tuple[Array, None]:
-        """The action for an observation [D], or for several [N, D]: the likeliest one, or a sample.
+    def predict(self, obs: Any, deterministic: bool = True, action_mask: Any = None) -> tuple[Any, None]:
+        """The action for one observation of the environment, or for a batch of them: the likeliest one, or a sample.
 
+        Observations and actions are those of the environment's spaces: what training did to them is part of the model.
         The second value is always None: these policies keep no state between steps.
         """
-        rows = np.atleast_2d(np.asarray(obs, np.float32))
-        mask = None if action_mask is None else np.atleast_2d(action_mask)
-        space = self.policy.action_space
+        rows, single = self.interface.rows(obs)
+        given = self.interface.mask(obs) if action_mask is None else action_mask
+        mask = None if given is None else self.interface.mask_rows(given, len(rows))
+        chosen = self.choose(rows, deterministic, mask)
+        return (self.interface.one_action(chosen) if single else self.interface.actions(chosen)), None
+
+    def choose(self, rows: Array, deterministic: bool, mask: Array | None = None) -> Array:
+        """The policy's own actions for observations that are rows of numbers already."""
         if deterministic:
-            actions = self.policy.greedy(rows, mask)
-        else:
-            actions, _ = self.policy.act(rows, self._rng.random((len(rows), *space.shape)), mask)
-        if isinstance(space, Box):
-            actions = np.clip(actions, space.low, space.high).astype(np.float32)
-        return (actions[0] if np.ndim(obs) == 1 else actions), None
+            return self.policy.greedy(rows, mask)
+        return self.policy.act(rows, self._rng.random((len(rows), *self.policy.action_space.shape)), mask)[0]
 
     def save(self, path: str | Path) -> Path:
         """Write the model to one .zip file and return its path."""
@@ -157,14 +167,26 @@ class ControlModel:
         return target
 
     @classmethod
-    def load(cls, path: str | Path, *, network: Network | None = None, folder: str | Path | None = None) -> Self:
-        """The model saved at `path`. A model with a custom network needs that `network` again."""
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        environment: Any = None,
+        network: Network | None = None,
+        folder: str | Path | None = None,
+    ) -> Self:
+        """The model saved at `path`. A custom `network`, and an `environment` given as an object, are needed again."""
         source = Path(path) if Path(path).exists() else Path(f"{path}.zip")
         with tempfile.TemporaryDirectory(prefix="groupwise-") as unpacked:
             _unpack(source, Path(unpacked))
             cfg = read_config(Path(unpacked))
+            weights = choose_checkpoint(Path(unpacked)).model
+            if environment is not None:
+                cfg = cfg.replace(environment=name_of_environment(environment))
             model = cls.__new__(cls)
-            model._set_up(cfg, network, folder)
+            # The saved spaces will do to act; only learning needs the environment itself.
+            saved = Interface.from_bytes(bytes(weights["spaces"].tolist())) if "spaces" in weights else None
+            model._set_up(cfg, saved or interface_of(make_environment(cfg.task)), network, folder)
             # A new folder, so that two loaded copies never share a run.
             model.path = create_run(model.cfg.replace(run_name=None))
             _unpack(source, model.path)
@@ -200,46 +222,3 @@ def _unpack(source: Path, target: Path) -> None:
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         hint = "Save it again: the file may be truncated."
         raise CheckpointError(f"{source} cannot be read: {error}", hint=hint) from error
-
-
-def evaluate_policy(
-    model: Any,
-    environment: str | VectorEnvironment | Any,
-    n_eval_episodes: int = 10,
-    *,
-    deterministic: bool = True,
-    seed: int = EVALUATION_SEED,
-) -> tuple[float, float]:
-    """Mean and standard deviation of the return over `n_eval_episodes` episodes with seeds from `seed` on.
-
-    `model` is anything with `predict`; the environment is a name, a `VectorEnvironment` or a Gymnasium environment.
-    """
-    seeds = range(seed, seed + n_eval_episodes)
-    if isinstance(environment, str):
-        environment = make_environment(TaskSettings(environment=environment))
-    if hasattr(environment, "observation_size"):
-        returns = evaluate_greedy(environment, _Predictor(model, deterministic), seeds)[0]
-    else:
-        returns = np.array([_episode(model, environment, start, deterministic) for start in seeds])
-    return float(np.mean(returns)), float(np.std(returns))
-
-
-class _Predictor:
-    def __init__(self, model: Any, deterministic: bool) -> None:
-        self.model, self.deterministic = model, deterministic
-
-    def greedy(self, obs: Array, mask: Array | None = None) -> Array:
-        masked = {} if mask is None else {"action_mask": mask}
-        actions: Array = self.model.predict(obs, deterministic=self.deterministic, **masked)[0]
-        return actions
-
-
-def _episode(model: Any, environment: Any, seed: int, deterministic: bool) -> float:
-    obs, _ = environment.reset(seed=seed)
-    total, over = 0.0, False
-    while not over:
-        action, _ = model.predict(np.asarray(obs), deterministic=deterministic)
-        obs, reward, terminated, truncated, _ = environment.step(action)
-        total += float(reward)
-        over = terminated or truncated
-    return total

@@ -7,7 +7,7 @@ supplied by the user acts through torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
@@ -29,6 +29,7 @@ from groupwise.control.acting import (
     forward,
     normalised,
 )
+from groupwise.control.spaces import Interface
 from groupwise.errors import ContractError
 from groupwise.types import ActionSpace, Array, Box, Discrete, Evaluation, MultiDiscrete, Tensors
 
@@ -101,12 +102,14 @@ class MLPPolicy(nn.Module):
 
     `network(inputs, outputs)` makes a custom network for the actor and, with `critic`, another for the critic: a module
     from [..., inputs] to [..., outputs]. With `normalise`, observations are first shifted and scaled by the values that
-    `set_normalisation` set last; those are part of the weights.
+    `set_normalisation` set last; those are part of the weights. So is the `interface`: the spaces of the environment
+    that the policy was made for, so that whoever loads the weights knows what it sees and does.
     """
 
     log_std: nn.Parameter | None
     obs_mean: Tensor
     obs_scale: Tensor
+    spaces: Tensor
 
     def __init__(
         self,
@@ -118,6 +121,7 @@ class MLPPolicy(nn.Module):
         seed: int = 0,
         network: Network | None = None,
         normalise: bool = False,
+        interface: Interface | None = None,
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
@@ -137,6 +141,9 @@ class MLPPolicy(nn.Module):
         if normalise:
             self.register_buffer("obs_mean", torch.zeros(observation_size))
             self.register_buffer("obs_scale", torch.ones(observation_size))
+        if interface is not None:
+            spaces = np.frombuffer(interface.to_bytes(), np.uint8).copy()
+            self.register_buffer("spaces", torch.from_numpy(spaces))
         self._linear = [m for m in self.actor.children() if isinstance(m, nn.Linear)] if network is None else []
         self._views: tuple[list[int], list[Layer]] = [], []
 
@@ -179,6 +186,16 @@ class MLPPolicy(nn.Module):
         with torch.no_grad():
             self.obs_mean.copy_(torch.from_numpy(np.asarray(mean, np.float32)))
             self.obs_scale.copy_(torch.from_numpy(np.where(std > 1e-8, 1.0 / np.maximum(std, 1e-8), 1.0)).float())
+
+    @property
+    def interface(self) -> Interface | None:
+        spaces = getattr(self, "spaces", None)
+        return None if spaces is None else Interface.from_bytes(bytes(spaces.tolist()))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        # Weights that were saved without their spaces are those of the environment that this policy was made for.
+        own = {"spaces": self.spaces} if self.interface is not None else {}
+        return super().load_state_dict({**own, **state_dict}, strict, assign)
 
     def actor_parameters(self) -> list[nn.Parameter]:
         return [*self.actor.parameters(), *([] if self.log_std is None else [self.log_std])]

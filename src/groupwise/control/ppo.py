@@ -26,6 +26,7 @@ from groupwise.control import grpo as product
 from groupwise.control.environments import make_environment
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
+from groupwise.control.spaces import interface_of
 from groupwise.core import gae, zscore
 from groupwise.errors import ConfigError
 from groupwise.rollout.backends import insist_local
@@ -42,7 +43,7 @@ def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
     """Everything a PPO run needs, made from its settings; `network` as in `product.build`."""
     check(cfg)
     environment = restarting(lambda: make_environment(cfg.task))
-    policy = product.make_policy(cfg, environment, network)
+    policy = product.make_policy(cfg, interface_of(environment), network)
     copies = EnvironmentCopies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
     idle = tuple(f"{name} has no effect on a PPO run" for name in product.changed(cfg, IDLE_SETTINGS))
     return product.make_parts(cfg, policy, SegmentSource(cfg, copies, policy), idle)

@@ -27,6 +27,14 @@ class SeparateEnvironments:
         self.name, self.action_space = contract.name_of(first), contract.action_space_of(first)
         self.observation_size, self.action_count = first.observation_size, first.action_count
         self.max_steps = first.max_steps
+        # What a product says of its environments beyond the contract.
+        self.interface = getattr(first, "interface", None)
+
+    @property
+    def task_names(self) -> list[str]:
+        """Which of its tasks each copy plays, where the environment says so."""
+        names = [getattr(member, "task_names", []) for member in self._members[: len(self._obs)]]
+        return [name for own in names for name in own]
 
     def reset(self, seeds: Sequence[int]) -> Array:
         self._members += [self._make() for _ in range(len(seeds) - len(self._members))]
