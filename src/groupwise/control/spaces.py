@@ -27,7 +27,7 @@ Space: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class RowPart:
     """One space without parts, and its place in a row: `shape` is [H, W, C] or [C, H, W] for an image."""
 
     start: int
@@ -44,12 +44,12 @@ class Interface:
     action: Space
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[RowPart, ...]:
         found, start = [], 0
         for leaf in leaves(self.observation):
             size, shape = width(leaf), tuple(leaf["shape"])
             image = leaf.get("bytes", False) and len(shape) == 3 and min(sorted(shape)[1:]) >= 8
-            found.append(Part(start, size, shape, image))
+            found.append(RowPart(start, size, shape, image))
             start += size
         return tuple(found)
 
