@@ -236,3 +236,46 @@ def freed(freedom: int) -> str:
 )
 def test_less_waits_where_rules_allow_it_and_a_freedom_asks_for_it(freedom: int, design: str) -> None:
     assert freed(freedom) == design
+
+
+@pytest.mark.parametrize(
+    ("before", "freedom", "design"),
+    [
+        (
+            "treat",
+            WIDEST,
+            (
+                "(ask ∥ judge) → [treat → [– 90% | intensive → ■ 10%] 40% | – 60%] → (repeat ∥ [review 38% | – 62%]) "
+                "→ discharge"
+            ),
+        ),
+        (
+            "review",
+            WIDEST,
+            "(ask ∥ judge) → [– 60% | treat → [– 90% | intensive → ■ 10%] → review 40%] → repeat → discharge",
+        ),
+    ],
+)
+def test_work_behind_an_end_in_a_branch_may_be_done_beside_other_work(before: str, freedom: int, design: str) -> None:
+    lane = {
+        "name": "lane",
+        "after": "judge",
+        "branches": {"long": {"probability": 0.4, "activities": ["treat", "review"]}, "short": {"probability": 0.6}},
+    }
+    check = {
+        "name": "check",
+        "after": "treat",
+        "branches": {
+            "fine": {"probability": 0.9},
+            "bad": {"probability": 0.1, "activities": ["intensive"], "ends": True},
+        },
+    }
+    needed = ("ask", "judge", "treat", "review", "repeat", "intensive", "discharge")
+    rules = {"precedes": [[before, "repeat"], ["repeat", "discharge"], ["review", "discharge"], ["ask", "treat"]]}
+    value = asked([lane, check], rules=rules).model_dump(mode="json")
+    value["activities"] = {name: value["activities"][name] for name in needed}
+    problem = DesignProblem(parse_requirements(value))
+    plans = construct(problem, lambda ask: np.asarray(ask.legal.argmax(-1)), 1, freedom=np.array([freedom]))
+    (found,) = Drafter(problem)(plans)
+    assert not broken_rules(found, problem.requirements)
+    assert one_line(found.root) == design

@@ -305,3 +305,15 @@ def test_questions_for_one_outcome_inside_each_other_are_one() -> None:
     inner = Choice((A, Skip()), (0.25, 0.75), "o", (("x",), ("y",)))
     outer = Choice((inner, B), (0.8, 0.2), "o", (("x", "y"), ("z",)))
     assert tidied(outer) == Choice((A, Skip(), B), (0.2, 0.6000000000000001, 0.2), "o", (("x",), ("y",), ("z",)))
+
+
+def test_two_questions_in_a_row_for_one_outcome_are_one() -> None:
+    a, b, c, d = (Activity(name) for name in "abcd")
+    shares, answers = (0.3, 0.2, 0.5), (("big",), ("new",), ("small",))
+    first = Choice((a, Skip(), b), shares, "size", answers)
+    second = Choice((c, Skip()), (0.3, 0.7), "size", (("big",), ("new", "small")))
+    one = Choice((Sequence((a, c)), Skip(), b), shares, "size", answers)
+    assert tidied(Sequence((first, second, d))) == tidied(Sequence((one, d)))
+    # With other work in between, or an activity that would be there twice, there are two.
+    for more in ((first, d, second), (first, Choice((c, d), (0.5, 0.5), "size", (("big", "new"), ("small",))))):
+        assert sum(isinstance(block, Choice) for block in walk(tidied(Sequence(more)))) == 2

@@ -254,7 +254,7 @@ class Drafter:
             if self.problem.regions[number].over and not always_ends(found[number]):
                 found[number] = _joined([found[number], Finish()], Sequence)
         # What comes back from a file is in its simplest form, so a design is, too; without outcomes it is anyway.
-        return tidied(asked_again(found[0])) if self.nested else found[0]
+        return tidied(asked_again(tidied(found[0]))) if self.nested else found[0]
 
     def _freed(self, units: list[int], parts: Mapping[int, Block], plans: Plans, row: int) -> Block:
         # Between two barriers, the parts in the order that the rules demand, and what the freedom keeps of the plan.

@@ -178,7 +178,7 @@ def lift(workflow: Document | Graph) -> blocks.Design:
     called: dict[str, blocks.Block] = {}
     for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
         called[graph.name] = _block_of(without_endings(graph), called)
-    block = blocks.tidied(blocks.asked_again(called[root.name]))
+    block = blocks.tidied(blocks.asked_again(blocks.tidied(called[root.name])))
     twice = [name for name, count in Counter(one.name for one in blocks.activities(block)).items() if count > 1]
     if twice:
         raise NotBlocks(f"{root.name}: {', '.join(map(repr, twice[:5]))} would occur more than once")

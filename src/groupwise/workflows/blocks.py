@@ -417,12 +417,16 @@ def _only_way_on(block: Block) -> int | None:
 
 
 def _asked_once(parts: list[Block]) -> list[Block]:
-    """Parts of a sequence; a choice that ends some cases and the next one, for the others, become one choice."""
+    """Parts of a sequence; choices in a row become one if they ask the same, or the first ends all other cases."""
     found: list[Block] = []
     for part in parts:
         last = found[-1] if found else None
         place = _only_way_on(last) if last is not None else None
-        if not isinstance(last, Choice) or not isinstance(part, Choice) or place is None:
+        if isinstance(last, Choice) and isinstance(part, Choice) and (pairs := _same_answers(last, part)):
+            rest = [Skip() if other is None else part.parts[other] for other in pairs]
+            both = tuple(_tidied(Sequence(two)) for two in zip(last.parts, rest, strict=True))
+            found[-1] = _one_outcome(replace(last, parts=both))
+        elif not isinstance(last, Choice) or not isinstance(part, Choice) or place is None:
             found.append(part)
         elif _same_question(last, place, part):
             found[-1] = _merged(last, place, part)
@@ -467,6 +471,23 @@ def _with_rest(block: Choice, rest: list[Block]) -> Block:
             else (),
         )
     )
+
+
+def _same_answers(one: Choice, other: Choice) -> list[int | None] | None:
+    """For each part of a choice, the part of the next choice that the same results lead to (None: the case is over).
+
+    None if they do not ask for the same outcome, or a part of the next one would be there twice.
+    """
+    if not one.outcome or one.outcome != other.outcome:
+        return None
+    found: list[int | None] = []
+    for part, answers in zip(one.parts, one.answers, strict=True):
+        same = [number for number, some in enumerate(other.answers) if set(answers) <= set(some)]
+        if not same and not always_ends(part):
+            return None
+        found.append(same[0] if same and not always_ends(part) else None)
+    twice = [n for n in found if n is not None and not isinstance(other.parts[n], Skip) and found.count(n) > 1]
+    return None if twice or all(number is None for number in found) else found
 
 
 def _same_question(one: Choice, place: int, other: Choice) -> bool:

@@ -234,7 +234,7 @@ class LayoutBuilder:
 
     def _levels(self, piece: Item, others: Sequence[Item]) -> dict[int, int] | None:
         """How many times each activity of a choice waits for others that wait for the choice; None if for ever."""
-        level = dict.fromkeys(piece.activities, 0)
+        level = dict.fromkeys(piece.activities, 0) | self._behind_ends(piece, others)
         behind = [(one, [other for other in others if other is not one and self._is_before(one, other)])
                   for one in others]  # fmt: skip
         together = [part.activities for part in _pieces(piece)]
@@ -258,6 +258,33 @@ class LayoutBuilder:
                 return level
             level = new
         return None
+
+    def _behind_ends(self, piece: Item, others: Sequence[Item]) -> dict[int, int]:
+        """Work behind an end inside a branch starts at level 1 if something else could be done beside it.
+
+        Nothing runs beside what may end a case, so the outcome is asked for again for whoever goes on.
+        """
+        if piece.kind != "choice" or not piece.may_end or not _many_go_on(piece):
+            return {}
+        found: dict[int, int] = {}
+        for branch in piece.branches:
+            ending = [one for one in branch.items if one.kind == "choice" and any(b.ends for b in one.branches)]
+            if len(ending) == 1 and sum(one.may_end for one in branch.items) == 1:
+                ended = tuple(one for one in ending[0].branches if one.ends)
+                decided = composed("choice", ended, ending[0].after)
+                first = decided.mask | 1 << decided.after
+                first |= mask_of(a for one in self._before(decided, branch.items) for a in one.activities)
+                rest = mask_of(a for one in branch.items for a in one.activities) & ~first
+                free = [one for one in others if one.activities and self._is_beside(one, rest, first)]
+                found |= dict.fromkeys(bits_of(rest), 1) if rest and free else {}
+        return found
+
+    def _is_beside(self, other: Item, rest: int, first: int) -> bool:
+        """Whether an item could be done beside some of `rest`, and need not be done before all of `first` is."""
+        early = any(self.later[a] & first for a in other.activities)
+        after = all(any(self.later[b] >> a & 1 for a in other.activities) for b in bits_of(rest))
+        before = all(any(self.later[a] >> b & 1 for a in other.activities) for b in bits_of(rest))
+        return not early and not after and not before
 
     def _entry(self, other: Item, piece: Item, level: Mapping[int, int]) -> int:
         """The level after which something else comes by itself: of what it waits for, or of what ends the case."""
