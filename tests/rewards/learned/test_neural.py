@@ -199,6 +199,21 @@ def test_weights_on_stems_of_another_version_are_fitted_anew() -> None:
     assert other.trainer.held_out_accuracy == reward.trainer.held_out_accuracy
 
 
+def test_doubt_of_fewer_properties_is_fitted_anew() -> None:
+    reward, other = learner(TEACHER, update_frequency=20), learner(TEACHER, update_frequency=20)
+    score_groups(reward, groups(8, 30))
+    state = reward.state_dict()
+    realism = state["trainer"]["realism"]
+    del realism["runs"]
+    for name in ("weights", "centre", "scale"):
+        realism[name] = realism[name][:-1]
+    other.load_state_dict(state)
+    found = other.trainer.realism
+    assert found.fitted
+    assert found.runs
+    assert len(found.weights) == len(reward.trainer.realism.weights)
+
+
 class Spoken(NeuralRewardFunction):
     """The reward of a cart's run, told in words."""
 

@@ -8,7 +8,8 @@ learns to tell the replies of the preferences (real) from spoiled ones (fake), w
     salad      words of many replies              parroted   the question said back, perhaps with a piece of the reply
     climbed    random changes that raised the reward as it is now
 
-It looks at nine properties of the text, such as the share of neighbouring words that other real replies contain too. A
+It looks at ten properties of the text, such as the share of runs of two and three words that other real replies
+contain too. A
 real reply in entirely new phrases is doubted as well: nothing that was shown tells it from a fake.
 """
 
@@ -29,7 +30,7 @@ from groupwise.rewards.learned.preferences import RewardTranscript
 Floats: TypeAlias = NDArray[np.float64]
 Rate: TypeAlias = Callable[[Sequence[RewardTranscript]], Sequence[float]]
 
-PROPERTIES = 9
+PROPERTIES = 10
 MOST_COUNTED, MOST_REAL = 4000, 400  # replies whose words are counted, and whose properties are learned from
 MOST_CLIMBED = 64  # kept
 ROUNDS, PROPOSALS = 12, 8  # of a climb: changes accepted, and changes compared for each
@@ -43,6 +44,7 @@ class Realism:
     def __init__(self) -> None:
         self.words: Counter[str] = Counter()
         self.neighbours: Counter[str] = Counter()
+        self.runs: Counter[str] = Counter()  # of three words
         self.weights = np.zeros(PROPERTIES + 1)
         self.centre, self.scale = np.zeros(PROPERTIES), np.ones(PROPERTIES)
         self.typical_length = 0.0  # the mean logarithm of the number of words
@@ -53,11 +55,12 @@ class Realism:
         """Learn from real replies, and from fakes made of them."""
         counted = _at_most(MOST_COUNTED, real, rng)
         real = _at_most(MOST_REAL, counted, rng)
-        self.words, self.neighbours = Counter(), Counter()
+        self.words, self.neighbours, self.runs = Counter(), Counter(), Counter()
         for transcript in counted:
             said = said_and_asked(transcript)[0]
             self.words.update(set(said))
             self.neighbours.update(set(_neighbours(said)))
+            self.runs.update(set(_runs(said)))
         self.typical_length = float(np.mean([math.log(len(said_and_asked(one)[0]) or 1) for one in counted]))
         fakes = [spoil(transcript, real, rng) for transcript in real for spoil in rng.sample(SPOILERS, 2)]
         fakes += self.climbed
@@ -76,6 +79,7 @@ class Realism:
         pairs = _neighbours(said)
         known = sum(self.words[stem] > own for stem in said) / n
         near = sum(self.neighbours[pair] > own for pair in pairs) / max(len(pairs), 1)
+        runs = _runs(said)
         ends = sum(text.count(mark) for mark in ".!?")
         return np.array([
             math.log(n),
@@ -83,6 +87,7 @@ class Realism:
             known,
             near,
             near * near,  # a text that is half real is not half trusted
+            sum(self.runs[run] > own for run in runs) / max(len(runs), 1),
             len(set(said)) / n,
             len(set(pairs)) / max(len(pairs), 1),
             len(set(said) & set(asked)) / max(len(set(said)), 1),
@@ -116,6 +121,7 @@ class Realism:
         return {
             "words": dict(self.words),
             "neighbours": dict(self.neighbours),
+            "runs": dict(self.runs),
             "weights": self.weights.tolist(),
             "centre": self.centre.tolist(),
             "scale": self.scale.tolist(),
@@ -125,11 +131,14 @@ class Realism:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.words, self.neighbours = Counter(state["words"]), Counter(state["neighbours"])
+        self.words, self.neighbours, self.runs = (
+            Counter(state.get(name, {})) for name in ("words", "neighbours", "runs")
+        )
         self.weights, self.centre, self.scale = (np.array(state[name]) for name in ("weights", "centre", "scale"))
         self.climbed = [RewardTranscript.unpacked(packed) for packed in state["climbed"]]
         self.typical_length = float(state["typical_length"])
-        self.fitted = bool(state["fitted"])
+        # Checkpoints of before know fewer properties: their owner fits it anew.
+        self.fitted = bool(state["fitted"]) and len(self.weights) == PROPERTIES + 1
 
 
 @lru_cache(maxsize=16_384)
@@ -153,6 +162,11 @@ def _at_most(count: int, real: Sequence[RewardTranscript], rng: random.Random) -
 
 def _neighbours(said: Sequence[str]) -> list[str]:
     return [f"{a} {b}" for a, b in pairwise(("", *said, ""))]
+
+
+def _runs(said: Sequence[str]) -> list[str]:
+    padded = ("", *said, "")
+    return [f"{a} {b} {c}" for a, b, c in zip(padded, padded[1:], padded[2:], strict=False)]
 
 
 def _logistic(x: Floats, y: Floats) -> Floats:

@@ -373,8 +373,10 @@ class NeuralRewardTrainer:
         self.noise.set_state(state["noise"])
         for name in COUNTERS:
             setattr(self, name, state["counters"][name])
-        if state["linear"].get("stems") != VERSION and len(self.replay):
-            self._fit_linear()  # the weights are of words that were cut otherwise
+        other_stems = state["linear"].get("stems") != VERSION
+        other_properties = state["realism"]["fitted"] and not self.realism.fitted
+        if (other_stems or other_properties) and len(self.replay):
+            self._fit_linear()  # the weights are of words that were cut otherwise, or of fewer properties
 
 
 COUNTERS = (
