@@ -46,7 +46,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "toy": {**COMMON, "vocab_size": 500, "head_dim": 16, "hidden_size": 64, "num_hidden_layers": 2,
             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96},
 }  # fmt: skip
-CASES = ("full", "full-plain", "full-checkpointed", "lora", "lora-plain")
+CASES = ("full", "full-plain", "full-checkpointed", "lora", "lora-plain", "lora-checkpointed")
 
 
 def main() -> None:

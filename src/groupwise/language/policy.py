@@ -83,7 +83,7 @@ class LanguagePolicy:
         self._head = find_head(model, temperature)
         self._shares_prompts = self._head is not None and can_share(self._head.decoder)
         self._cpu_layers = None if self._head is None else find_cpu_layers(model, self._head.decoder)
-        self._fused = None if self._head is None else find_fused_layers(model, self._head.decoder)
+        self._fused = None if self._head is None else find_fused_layers(model, self._head.decoder, model.device)
         self.reference = reference if isinstance(reference, LanguagePolicy) else None
         # With an adapter, `reference_logp` makes the reference when it is first needed.
         if reference is True and self.has_adapter:

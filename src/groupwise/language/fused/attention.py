@@ -48,7 +48,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rows: Sequences, scaling: float) -> 
 def attend_backward(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, kept: tuple[Tensor, ...], rows: Sequences, scaling: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v; `kept` is all that `attend` returned."""
+    """The gradients of q, k and v, all with as many heads; `kept` is all that `attend` returned."""
     if not q.is_cuda:
         with torch.enable_grad():
             leaves = [t.detach().requires_grad_() for t in (q, k, v)]
@@ -59,10 +59,10 @@ def attend_backward(
     out, normaliser, seed, offset = kept
     if q.dtype == torch.float32:
         found = torch.ops.aten._efficient_attention_backward(
-            gradient[None], q[None], _expand(k, q)[None], _expand(v, q)[None], None, out[None], *rows.bounds,
-            normaliser, 0.0, seed, offset, FROM_BOTTOM_RIGHT, False, scale=scaling,
+            gradient[None], q[None], k[None], v[None], None, out[None], *rows.bounds, normaliser, 0.0, seed, offset,
+            FROM_BOTTOM_RIGHT, False, scale=scaling,
         )  # fmt: skip
-        return found[0][0], _collect(found[1][0], k), _collect(found[2][0], v)
+        return found[0][0], found[1][0], found[2][0]
     found = torch.ops.aten._flash_attention_backward(
         gradient, q, k, v, out, normaliser, *rows.bounds, 0.0, True, seed, offset, scale=scaling
     )
@@ -72,11 +72,6 @@ def attend_backward(
 def _expand(k: Tensor, q: Tensor) -> Tensor:
     """Keys or values once per head of q."""
     return k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-
-
-def _collect(gradient: Tensor, k: Tensor) -> Tensor:
-    grouped: Tensor = gradient.unflatten(1, (k.shape[1], -1))
-    return grouped.sum(2)
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, rows: Sequences, scaling: float) -> Tensor:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def find_fused_layers(model: Any, decoder: nn.Module) -> FusedLayers | None:
+def find_fused_layers(model: Any, decoder: nn.Module, device: torch.device) -> FusedLayers | None:
     """The fused layers of a model on a GPU, or None."""
-    device = next(model.parameters()).device
     if device.type != "cuda":
         return None
     found = why_no_triton(device) or _checked(model, decoder, device)

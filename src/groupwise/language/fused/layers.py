@@ -109,7 +109,7 @@ class FusedLayer:
         m, d_mixed = self.attention_out.matrices(p.dtype), d_middle.to(p.dtype)
         for_out = self.attention_out.weight_gradients(d_mixed, kept.attended[0].flatten(1), m)
         d_attended = self.attention_out.input_gradient(d_mixed, m).view(kept.attended[0].shape)
-        q, k, v = self._turned(kept.qkv, p)
+        q, k, v = self._turned(kept.qkv, p, self.heads // self.kv_heads)
         gradients = attend_backward(d_attended, q, k, v, kept.attended, p.rows.sequences, self.scaling)
         del q, k, v, d_attended, d_mixed
         d_qkv, d_head_norms = self._turned_back(gradients, kept.qkv, p)
@@ -123,25 +123,29 @@ class FusedLayer:
         of_norms = [g.to(t.dtype) if t.requires_grad else None for g, t in zip(found, self.tensors, strict=False)]
         return d_total, [*of_norms, *for_qkv, *for_out, *for_mlp_in, *for_mlp_out]
 
-    def _turned(self, qkv: Tensor, p: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries of every token, and keys and values in the order of the sequences."""
+    def _turned(self, qkv: Tensor, p: Pass, repeat: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of every token, and keys and values in the order of the sequences.
+
+        For the gradient, keys and values are repeated for each query head that shares them: attention adds up the
+        gradients of shared heads in a kernel of its own, and `heads_backward` does it on the way.
+        """
         q, k, v = self._columns(qkv)
         return (
             kernels.heads(q, self.heads, p.turns, *_norm(self.head_norms[0]), gathered=False),
-            kernels.heads(k, self.kv_heads, p.turns, *_norm(self.head_norms[1])),
-            kernels.heads(v, self.kv_heads, p.turns, None, 0.0, turned=False),
+            kernels.heads(k, self.kv_heads, p.turns, *_norm(self.head_norms[1]), repeat=repeat),
+            kernels.heads(v, self.kv_heads, p.turns, None, 0.0, turned=False, repeat=repeat),
         )
 
     def _turned_back(
         self, gradients: tuple[Tensor, Tensor, Tensor], qkv: Tensor, p: Pass
     ) -> tuple[Tensor, list[Tensor | None]]:
-        d_qkv = torch.empty_like(qkv)
+        d_qkv, repeat = torch.empty_like(qkv), self.heads // self.kv_heads
         pieces = zip(gradients, self._columns(qkv), self._columns(d_qkv), strict=True)
         (dq, q, to_q), (dk, k, to_k), (dv, v, to_v) = pieces
         found = [
             kernels.heads_backward(dq, q, to_q, p.turns, *_norm(self.head_norms[0]), gathered=False),
-            kernels.heads_backward(dk, k, to_k, p.turns, *_norm(self.head_norms[1])),
-            kernels.heads_backward(dv, v, to_v, p.turns, None, 0.0, turned=False),
+            kernels.heads_backward(dk, k, to_k, p.turns, *_norm(self.head_norms[1]), repeat=repeat),
+            kernels.heads_backward(dv, v, to_v, p.turns, None, 0.0, turned=False, repeat=repeat),
         ]
         return d_qkv, found
 

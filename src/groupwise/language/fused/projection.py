@@ -72,28 +72,41 @@ class Projection:
         self.tensors = [tensor for part in parts for tensor in part.tensors]
         self.outputs = [len(part.weight) for part in parts]
         self.ranks = [0 if part.down is None else len(part.down) for part in parts]
+        self.biased = any(part.bias is not None for part in parts)
+        # The adapters as `matrices` last joined them, and the versions of their tensors then.
+        self.joined: tuple[Any, Tensor | None, Tensor | None] = (None, None, None)
 
     def matrices(self, dtype: torch.dtype) -> Matrices:
         """Joined and cast where they have to be; a single matrix of that type is not copied."""
         weights = [part.weight.detach() for part in self.parts]
-        like = weights[0]
-        biases = [
-            like.new_zeros(len(w), dtype=dtype) if part.bias is None else part.bias.detach().to(dtype)
-            for w, part in zip(weights, self.parts, strict=True)
-        ]
-        downs = [part.down.detach().to(dtype) for part in self.parts if part.down is not None]
-        up = None
-        if downs:
-            up = like.new_zeros((sum(self.outputs), sum(self.ranks)), dtype=dtype)
+        biases = (
+            [
+                weights[0].new_zeros(len(w), dtype=dtype) if part.bias is None else part.bias.detach().to(dtype)
+                for w, part in zip(weights, self.parts, strict=True)
+            ]
+            if self.biased
+            else []
+        )
+        down, up = self._adapters(dtype) if any(self.ranks) else (None, None)
+        return Matrices(
+            weight=_join([w.to(dtype) for w in weights]),
+            bias=_join(biases) if biases else None,
+            down=down,
+            up=up,
+        )
+
+    def _adapters(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+        """The adapters' matrices. They are small: kept until what they were made of changes."""
+        there = [t for part in self.parts for t in (part.down, part.up) if t is not None]
+        made_of = (dtype, *((t.data_ptr(), t._version) for t in there))
+        if self.joined[0] != made_of:
+            up = there[0].new_zeros((sum(self.outputs), sum(self.ranks)), dtype=dtype)
             for part, rows, columns in self._blocks():
                 if part.up is not None:
                     torch.mul(part.up.detach(), part.scaling, out=up[rows, columns])
-        return Matrices(
-            weight=_join([w.to(dtype) for w in weights]),
-            bias=None if all(part.bias is None for part in self.parts) else _join(biases),
-            down=_join(downs) if downs else None,
-            up=up,
-        )
+            downs = [part.down.detach().to(dtype) for part in self.parts if part.down is not None]
+            self.joined = (made_of, _join(downs), up)
+        return self.joined[1:]
 
     def input_gradient(self, gradient: Tensor, m: Matrices) -> Tensor:
         found = gradient @ m.weight

@@ -66,7 +66,7 @@ def _norm_backward(
 def _heads(
     x, stride, weight, cos, sin, source, out, eps,
     HEADS: tl.constexpr, DIM: tl.constexpr, NORMED: tl.constexpr, TURNED: tl.constexpr, GATHERED: tl.constexpr,
-    ROWS: tl.constexpr, LANES: tl.constexpr,
+    REPEAT: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     token = row
@@ -88,15 +88,17 @@ def _heads(
         turned = first * c - second * s
         second = second * c + first * s
         first = turned
-    tl.store(out + row * HEADS * DIM + at, first, mask=inside)
-    tl.store(out + row * HEADS * DIM + at + HALF, second, mask=inside)
+    for copy in tl.static_range(REPEAT):
+        there = out + ((row * HEADS + head) * REPEAT + copy) * DIM + lane
+        tl.store(there, first, mask=inside)
+        tl.store(there + HALF, second, mask=inside)
 
 
 @triton.jit
 def _heads_backward(
     gradient, first_copy, copies, x, stride, weight, cos, sin, dx, parts, tokens, eps,
     HEADS: tl.constexpr, DIM: tl.constexpr, NORMED: tl.constexpr, TURNED: tl.constexpr, GATHERED: tl.constexpr,
-    ROWS: tl.constexpr, LANES: tl.constexpr,
+    REPEAT: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = DIM // 2
     head, lane = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES)[None, :]
@@ -109,16 +111,20 @@ def _heads_backward(
         scale_2 = tl.load(weight + lane + HALF, mask=lane < HALF, other=0.0).to(tl.float32)
     for number in range(tl.program_id(0), tokens, tl.num_programs(0)):
         token = tl.cast(number, tl.int64)
+        g_1, g_2 = tl.zeros([ROWS, LANES], tl.float32), tl.zeros([ROWS, LANES], tl.float32)
         if GATHERED:
             # A prompt's token gets a gradient from every row that continues the prompt.
-            g_1, g_2 = tl.zeros([ROWS, LANES], tl.float32), tl.zeros([ROWS, LANES], tl.float32)
             for place in range(tl.load(first_copy + token), tl.load(first_copy + token + 1)):
-                copy = gradient + tl.load(copies + place).to(tl.int64) * HEADS * DIM + at
-                g_1 += tl.load(copy, mask=inside, other=0.0).to(tl.float32)
-                g_2 += tl.load(copy + HALF, mask=inside, other=0.0).to(tl.float32)
+                row = tl.load(copies + place).to(tl.int64)
+                for copy in tl.static_range(REPEAT):
+                    there = gradient + ((row * HEADS + head) * REPEAT + copy) * DIM + lane
+                    g_1 += tl.load(there, mask=inside, other=0.0).to(tl.float32)
+                    g_2 += tl.load(there + HALF, mask=inside, other=0.0).to(tl.float32)
         else:
-            g_1 = tl.load(gradient + token * HEADS * DIM + at, mask=inside, other=0.0).to(tl.float32)
-            g_2 = tl.load(gradient + token * HEADS * DIM + at + HALF, mask=inside, other=0.0).to(tl.float32)
+            for copy in tl.static_range(REPEAT):
+                there = gradient + ((token * HEADS + head) * REPEAT + copy) * DIM + lane
+                g_1 += tl.load(there, mask=inside, other=0.0).to(tl.float32)
+                g_2 += tl.load(there + HALF, mask=inside, other=0.0).to(tl.float32)
         if TURNED:
             c = tl.load(cos + token * HALF + lane, mask=lane < HALF, other=0.0).to(tl.float32)
             s = tl.load(sin + token * HALF + lane, mask=lane < HALF, other=0.0).to(tl.float32)
@@ -216,33 +222,34 @@ class Turns:
 
 def heads(
     x: Tensor, count: int, turns: Turns, weight: Tensor | None, eps: float,
-    *, turned: bool = True, gathered: bool = True,
+    *, turned: bool = True, gathered: bool = True, repeat: int = 1,
 ) -> Tensor:  # fmt: skip
-    """[tokens, count · head_dim], columns of a wider matrix perhaps, → [rows, count, head_dim]: norm, then rotary."""
+    """[tokens, count · head_dim], columns of a wider matrix perhaps, → [rows, count · repeat, head_dim]: norm, then
+    rotary. Each head stands there `repeat` times, one copy behind the other."""
     dim = x.shape[1] // count
     gathered = gathered and turns.source is not None
     rows = len(turns.source) if gathered and turns.source is not None else len(x)
-    out = x.new_empty((rows, count, dim))
+    out = x.new_empty((rows, count * repeat, dim))
     _heads[(rows,)](
         x, x.stride(0), weight, turns.cos, turns.sin, turns.source, out, eps,
-        count, dim, weight is not None, turned, gathered, *_blocks(count, dim), num_warps=4,
+        count, dim, weight is not None, turned, gathered, repeat, *_blocks(count, dim), num_warps=4,
     )  # fmt: skip
     return out
 
 
 def heads_backward(
     gradient: Tensor, x: Tensor, dx: Tensor, turns: Turns, weight: Tensor | None, eps: float,
-    *, turned: bool = True, gathered: bool = True,
+    *, turned: bool = True, gathered: bool = True, repeat: int = 1,
 ) -> Tensor | None:  # fmt: skip
     """Write ∂x to `dx`, columns like those of `x`; return ∂weight in float32."""
-    count, dim = gradient.shape[1:]
+    count, dim = gradient.shape[1] // repeat, gradient.shape[2]
     programs = _programs(x, len(x))
     parts = None if weight is None else x.new_empty((programs, dim), dtype=torch.float32)
     assert dx.stride() == x.stride()
     _heads_backward[(programs,)](
         gradient, turns.first_copy, turns.copies, x, x.stride(0), weight, turns.cos, turns.sin, dx, parts, len(x), eps,
-        count, dim, weight is not None, turned, gathered and turns.source is not None, *_blocks(count, dim),
-        num_warps=4,
+        count, dim, weight is not None, turned, gathered and turns.source is not None, repeat,
+        *_blocks(count, dim), num_warps=4,
     )  # fmt: skip
     return None if parts is None else parts.sum(0)
 
