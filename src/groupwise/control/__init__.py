@@ -8,6 +8,7 @@ environments   a name → an environment: ours, a suite, one given as an object,
 provided       environments given as objects: an Env, a function, a vector environment
 gymnasium_environment  copies of a Gymnasium environment as one `VectorEnvironment`
 gymnasium_ids  how an id is made, and what is said of one that does not exist
+own_suites     a suite of one's own: a list or table from Python, or a TOML file
 vector_form    an environment in Gymnasium's vector form
 classic/       our vectorised environments: CartPole, Acrobot, Pendulum, mountain car
 multitask      several environments as one, suites of them, and a curriculum

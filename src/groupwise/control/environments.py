@@ -12,8 +12,9 @@ from groupwise.control.classic.mountain_car import MountainCar, MountainCarConti
 from groupwise.control.classic.pendulums import Acrobot, Pendulum
 from groupwise.control.gymnasium_environment import GymnasiumEnvironment
 from groupwise.control.gymnasium_ids import import_gymnasium, import_module_of, register_atari
-from groupwise.control.multitask import SUITES, make_suite
-from groupwise.control.provided import GIVEN, given, is_vector_environment
+from groupwise.control.multitask import SUITES, SuiteTask, make_suite
+from groupwise.control.own_suites import SUFFIX, read_suite, suite_of
+from groupwise.control.provided import GIVEN, GivenTasks, given, is_vector_environment
 from groupwise.control.vector_form import RestartingVectorForm, VectorForm
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.types import VectorEnvironment
@@ -51,6 +52,8 @@ def make(
             return make_suite(name, **given)
         if name in OWN and not gymnasium:
             return OWN[name](**given)
+        if name.endswith(SUFFIX) and not options:
+            return read_suite(name, make, max_steps)
         if factory := factory_of(name):
             return from_factory(name, factory, max_steps, dict(options or {}))
         return GymnasiumEnvironment(name, **given)
@@ -72,6 +75,9 @@ def factory_of(name: str) -> Callable[..., Any] | None:
 
 def from_factory(name: str, factory: Callable[..., Any], max_steps: int | None, options: Any) -> VectorEnvironment:
     """The environment that a function makes: ours, Gymnasium's, or one in Gymnasium's vector form."""
+    if isinstance(factory, GivenTasks):
+        tasks = [SuiteTask(kind, make(own), **more) for kind, own, more in factory.tasks]
+        return suite_of(name.removeprefix(GIVEN), tasks, max_steps)
     made = factory(**options)
     shown = name.removeprefix(GIVEN)
     if is_vector_environment(made):

@@ -44,7 +44,7 @@ def write_gif(policy: Greedy, environment: VectorEnvironment | str, path: Path |
     if target.suffix.casefold() != ".gif":
         raise ConfigError(f"{target} does not end in .gif", hint="Use a file name that ends in .gif.")
     env = make(environment) if isinstance(environment, str) else environment
-    if isinstance(env, GymnasiumEnvironment):
+    if isinstance(env, GymnasiumEnvironment | MultiTask):
         env = env.drawn()
     obs = env.reset([seed])
     shoot, fps = camera(env, seed)

@@ -178,7 +178,7 @@ def start_of(environment: VectorEnvironment, name: str, start: int, kind: int) -
     """The task that begins at `start`; in a suite, that of its task number `kind`, counted around."""
     if not isinstance(environment, MultiTask):
         return Task(f"{name}/{start}", name, start)
-    kind %= len(environment.kinds)
+    kind = environment.order[kind % len(environment.order)]
     return Task(f"{environment.kinds[kind]}/{start}", name, environment.seed_of(kind, start))
 
 

@@ -36,7 +36,7 @@ class GymnasiumEnvironment:
     ) -> None:
         self.name = name or (id if isinstance(id, str) else getattr(id, "__name__", type(id).__name__))
         self._id, self._options = id, options
-        first = self._make()
+        first = self.make_one()
         self._copies = [first]
         self._remembers = any(part in type(first.unwrapped).__module__ for part in REMEMBER)
         self.max_steps = max_steps or step_limit(first, self.name)
@@ -51,7 +51,8 @@ class GymnasiumEnvironment:
         self._ended = np.empty((2, 0), np.bool_)
         self._elapsed = 0
 
-    def _make(self, **more: Any) -> gymnasium.Env[Any, Any]:
+    def make_one(self, **more: Any) -> gymnasium.Env[Any, Any]:
+        """Another copy, made with `more` options than the others."""
         options = {**self._options, **more}
         return make_copy(self._id, options) if isinstance(self._id, str) else self._id(**options)
 
@@ -59,7 +60,7 @@ class GymnasiumEnvironment:
         if self._remembers:
             self._copies = []
         while len(self._copies) < len(seeds):
-            self._copies.append(self._make())
+            self._copies.append(self.make_one())
         self._elapsed = 0
         self._obs = np.empty((len(seeds), self.observation_size), np.float32)
         # Row 0 is terminated, row 1 truncated.

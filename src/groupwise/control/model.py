@@ -62,9 +62,10 @@ class ControlModel:
     """A policy for one environment that learns by GRPO or by PPO.
 
     `environment` is an id, a Gymnasium environment (which is copied), a function that makes one, a Gymnasium vector
-    environment, or a `VectorEnvironment`. Any setting can be given by name and overrides the tuned ones.
-    `network(inputs, outputs)` makes a torch module for the actor, and one for the critic, in place of the usual layers.
-    `folder` keeps the run for `groupwise show` and `groupwise report`; without it the run is deleted with the model.
+    environment, a `VectorEnvironment`, or a list or table of tasks. Any setting can be given by name and overrides the
+    tuned ones. `network(inputs, outputs)` makes a torch module for the actor, and one for the critic, in place of the
+    usual layers. `folder` keeps the run for `groupwise show` and `groupwise report`; without it the run is deleted with
+    the model.
     """
 
     def __init__(

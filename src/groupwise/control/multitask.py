@@ -7,7 +7,7 @@ which share a seed, share a task. Observations end in a one-hot of the task, unl
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,22 @@ from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar
 from groupwise.control.classic.pendulums import Acrobot
 from groupwise.errors import ContractError
-from groupwise.rollout.contract import action_space_of
-from groupwise.types import ActionSpace, Array, Box, Discrete, Group, Task, VectorEnvironment
+from groupwise.rollout.contract import action_mask_of, action_space_of
+from groupwise.types import ActionSpace, Array, Discrete, Group, Task, VectorEnvironment
 
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """One task of a suite. Rewards are multiplied by `reward_scale`; a curriculum moves on at the return `goal`."""
+    """One task of a suite. Rewards are multiplied by `reward_scale`; a curriculum moves on at the return `goal`.
+
+    A task of weight 2 is played twice as often as one of weight 1.
+    """
 
     kind: str
     environment: VectorEnvironment
     reward_scale: float = 1.0
     goal: float | None = None
+    weight: float = 1.0
 
 
 class MultiTask:
@@ -51,6 +55,8 @@ class MultiTask:
         for part in parts:
             part.environment.max_steps = min(part.environment.max_steps, max_steps or part.environment.max_steps)
         self.max_steps = max(part.environment.max_steps for part in parts)
+        # Task numbers in the order in which they are played.
+        self.order = weighted_order([part.weight for part in parts])
         self._uneven = len({part.environment.action_count for part in parts}) > 1
         self._task = np.empty(0, np.intp)
         self._members: list[tuple[int, Array]] = []
@@ -89,12 +95,21 @@ class MultiTask:
 
     def action_mask(self) -> Array | None:
         """Which actions each copy's task has; None if all tasks have the same."""
-        if not self._uneven:
-            return None
         # Tasks with fewer actions use the first ones.
         counts = np.array([part.environment.action_count for part in self.parts])
         allowed: Array = np.arange(self.action_count) < counts[self._task][:, np.newaxis]
-        return allowed
+        masks = [(rows, action_mask_of(self.parts[number].environment, len(rows))) for number, rows in self._members]
+        for rows, mask in masks:
+            if mask is not None:
+                allowed[rows, : mask.shape[1]] = mask
+        return allowed if self._uneven or any(mask is not None for _, mask in masks) else None
+
+    def drawn(self) -> "MultiTask":
+        """The same suite, whose Gymnasium environments can be drawn."""
+        parts = [
+            replace(p, environment=getattr(p.environment, "drawn", lambda p=p: p.environment)()) for p in self.parts
+        ]
+        return MultiTask(self.name, parts, tell_task=self._tells)
 
     def _blank(self) -> Array:
         obs = np.zeros((len(self._task), self.observation_size), np.float32)
@@ -110,10 +125,22 @@ def common_actions(name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
     """Actions that fit all tasks: the largest number of choices, or a Box that all share."""
     if all(isinstance(space, Discrete) for space in spaces):
         return max((space for space in spaces if isinstance(space, Discrete)), key=lambda space: space.count)
-    if all(isinstance(space, Box) and space == spaces[0] for space in spaces):
+    if all(space == spaces[0] for space in spaces):
         return spaces[0]
-    hint = "Combine tasks with Discrete actions, or tasks with the same Box."
+    hint = "Combine tasks with Discrete actions, or tasks whose actions are the same."
     raise ContractError(f"One policy cannot handle all tasks of {name}: {', '.join(map(str, spaces))}", hint=hint)
+
+
+def weighted_order(weights: Sequence[float]) -> list[int]:
+    """Numbers of tasks, each as often as its weight says and as evenly spread as possible (smooth round robin)."""
+    shares = np.asarray(weights, float) / sum(weights)
+    turns = len(shares) if np.ptp(shares) < 1e-9 else min(200, round(1 / float(shares.min())))
+    order, credit = [], np.zeros(len(shares))
+    for _ in range(turns):
+        credit += shares
+        order.append(int(np.argmax(credit)))
+        credit[order[-1]] -= 1.0
+    return order
 
 
 class TaskCurriculum:

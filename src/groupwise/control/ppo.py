@@ -24,6 +24,7 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.control import grpo as product
 from groupwise.control.environments import make_environment
+from groupwise.control.multitask import MultiTask
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.spaces import interface_of
@@ -42,6 +43,11 @@ IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "repla
 def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
     """Everything a PPO run needs, made from its settings; `network` as in `product.build`."""
     check(cfg)
+    made = make_environment(cfg.task)
+    if isinstance(made, MultiTask) and cfg.rollout.num_envs < len(made.kinds):
+        message = f"rollout.num_envs = {cfg.rollout.num_envs} copies cannot play {len(made.kinds)} tasks at once"
+        hint = f"Each copy keeps to one task: set rollout.num_envs to {len(made.kinds)} or more."
+        raise ConfigError(message, hint=hint, field="rollout.num_envs")
     environment = restarting(lambda: make_environment(cfg.task))
     policy = product.make_policy(cfg, interface_of(environment), network)
     copies = EnvironmentCopies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)

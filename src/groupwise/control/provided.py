@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from groupwise.control.gymnasium_ids import import_gymnasium
@@ -22,10 +23,10 @@ def name_of_environment(environment: Any) -> str:
         return environment
     if callable(environment) and (importable := _importable(environment)):
         return importable
-    factory = _factory(environment)
+    factory = _given_tasks(environment) if isinstance(environment, list | tuple | Mapping) else _factory(environment)
     base = name = GIVEN + _short_name(environment)
     number = 1
-    while name in PROVIDED and PROVIDED[name] is not environment:
+    while name in PROVIDED and PROVIDED[name] not in (environment, factory):
         number += 1
         name = f"{base}-{number}"
     PROVIDED[name] = factory
@@ -47,6 +48,39 @@ def given(name: str) -> Callable[..., Any]:
 def is_vector_environment(environment: Any) -> bool:
     """Whether it has the arrays of `types.VectorEnvironment`, and not Gymnasium's interface."""
     return hasattr(environment, "observation_size") and hasattr(environment, "action_count")
+
+
+@dataclass(frozen=True)
+class GivenTasks:
+    """The tasks of a suite: for each its name, the environment's, and a scale or weight."""
+
+    tasks: tuple[tuple[str, str, Mapping[str, float]], ...]
+
+    def __call__(self) -> Any:
+        raise AssertionError("a suite is made by control.environments")
+
+
+def _given_tasks(told: Any) -> GivenTasks:
+    """From a table of environments by task, or a list of them (each with its own name, or a `SuiteTask`)."""
+    pairs: list[tuple[str, Any]]
+    if isinstance(told, Mapping):
+        pairs = [(str(kind), one) for kind, one in told.items()]
+    else:
+        pairs = [(getattr(one, "kind", "") or _short_name(one), one) for one in told]
+    kinds = [kind for kind, _ in pairs]
+    if not pairs or len(set(kinds)) < len(kinds):
+        twice = next((kind for kind in kinds if kinds.count(kind) > 1), "")
+        fault = f"two tasks are named {twice!r}" if pairs else "it has no tasks"
+        hint = 'Name each: ControlModel({"light": one, "heavy": other}).'
+        raise ConfigError(f"the suite cannot be used: {fault}", hint=hint, field="task.environment")
+    return GivenTasks(tuple((kind, *_parts_of(one)) for kind, one in pairs))
+
+
+def _parts_of(task: Any) -> tuple[str, Mapping[str, float]]:
+    if not hasattr(task, "kind"):
+        return name_of_environment(task), {}
+    more = {"reward_scale": task.reward_scale, "weight": task.weight}
+    return name_of_environment(task.environment), more
 
 
 def _factory(environment: Any) -> Callable[..., Any]:
@@ -113,6 +147,10 @@ def _importable(function: Any) -> str:
 
 
 def _short_name(environment: Any) -> str:
+    if isinstance(environment, str):
+        return environment
+    if isinstance(environment, list | tuple | Mapping):
+        return "suite"
     inner = getattr(environment, "unwrapped", environment)
     own = getattr(environment, "spec", None)
     name = own.id if own is not None else getattr(inner, "__name__", type(inner).__name__)

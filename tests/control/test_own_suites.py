@@ -1,0 +1,88 @@
+"""Suites of one's own: a list or table of environments from Python, and a TOML file of tasks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from groupwise.control.classic.cartpole import CartPole
+from groupwise.control.environments import make
+from groupwise.control.evaluation import evaluate_policy
+from groupwise.control.model import ControlModel
+from groupwise.control.multitask import MultiTask, SuiteTask, weighted_order
+from groupwise.errors import ConfigError
+from groupwise.rollout.checker import check_environment
+
+TINY = {"hidden_sizes": [8], "num_epochs": 1, "num_envs": 4, "num_steps": 8, "num_generations": 2, "tasks_per_step": 3}
+DOCS = Path(__file__).parents[2] / "docs" / "environments.md"
+
+
+def light():
+    return gymnasium.make("CartPole-v1")
+
+
+def suites() -> dict[str, object]:
+    three = {"own": CartPole(), "id": "CartPole-v1", "made": light}
+    scaled = [SuiteTask("small", CartPole(), reward_scale=0.01, weight=2.0), SuiteTask("large", CartPole())]
+    return {"table": three, "list": [CartPole(), light, light()], "tasks": scaled}
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("form", suites())
+def test_a_suite_from_python_trains_and_says_how_each_task_does(algorithm: str, form: str) -> None:
+    model = ControlModel(suites()[form], algorithm, eval_steps=1, eval_episodes=3, **TINY)
+    names: set[str] = set()
+    model.learn(total_steps=1, callback=lambda event: names.update(event.data if event.type == "eval" else ()) or True)
+    suite = make(model.cfg.task.environment)
+    assert isinstance(suite, MultiTask)
+    assert suite.observation_size == 4 + len(suite.kinds)
+    assert check_environment(suite) == []
+    assert evaluate_policy(model, suite, 3) == evaluate_policy(model, model.cfg.task.environment, 3)
+
+
+def test_the_file_in_the_documents_is_a_suite(tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(re.findall(r"```toml\n(.*?)```", DOCS.read_text("utf8"), re.DOTALL)[-1])
+    suite = make(str(tmp_path / "suite.toml"))
+    assert isinstance(suite, MultiTask)
+    assert suite.kinds == ("light", "Gymnasium's own")
+    assert suite.order == [0, 1, 0]
+    assert [part.environment.observation_size for part in suite.parts] == [4, 8]
+    suite.reset([0, 1])
+    _, rewards, _, _ = suite.step(np.array([0, 1]))
+    assert rewards.tolist() == [0.01, 1.0]
+    assert check_environment(suite) == []
+
+
+def test_weights_are_spread_evenly() -> None:
+    assert weighted_order([1, 1, 1]) == [0, 1, 2]
+    assert np.bincount(weighted_order([3, 1, 1])).tolist() == [3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1", "must be a list of"),
+        ("[[task]]\nname = 'a'", "task 1 has no environment"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nweigth = 2", "unknown key 'weigth'"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nweight = 'much'", "task 1 has weight = 'much'"),
+        ("[[task]]\nenvironment = 'CartPole-v9'", "task 1: CartPole-v9 does not exist"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nwrappers = ['gymnasium.wrappers:Nope']", "there is no wrapper"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\n" * 2, "two tasks are named 'CartPole-v1'"),
+        ("[[task", "cannot be used"),
+    ],
+)
+def test_a_file_that_is_no_suite_is_refused_in_a_sentence(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        make(str(tmp_path / "suite.toml"))
+
+
+def test_two_tasks_of_one_name_and_too_few_copies_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two tasks are named 'CartPole-v1'"):
+        ControlModel(["CartPole-v1", "CartPole-v1"])
+    with pytest.raises(ConfigError, match="2 copies cannot play 3 tasks"):
+        ControlModel(suites()["table"], "ppo", **{**TINY, "num_envs": 2}).learn(total_steps=1)
