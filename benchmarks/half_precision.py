@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from lm_scale import parity, write_model
+from lm_gpu import parity, write_model
 from record import print_result
 
 from groupwise.agents import language_product as product

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import transformers
-from lm_scale import parity
+from lm_gpu import parity
 from record import print_result
 
 from groupwise.agents import language_product as product

@@ -14,6 +14,7 @@ import torch
 from groupwise.agents import language_product as product
 from groupwise.agents import warm_start
 from groupwise.config import TrainingConfig
+from groupwise.language.engine import Engine
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
@@ -57,6 +58,23 @@ def test_after_an_update_the_engine_samples_from_the_new_weights(settings: Calla
     steps = [e.data["metrics"] for e in events if e.type == "step"]
     assert [step["sampler/ratio_gap_max"] for step in steps] == pytest.approx([0.0] * 4, abs=1e-3)
     assert [step["policy/ratio_max"] for step in steps] == [1.0] * 4
+
+
+def test_overlapping_rollout_and_scoring_changes_no_batch(
+    settings: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a GPU does, on this CPU: groups are scored one by one while the engine's thread makes the next ones."""
+    apart = build_with_spread(settings())
+    monkeypatch.setattr(Engine, "on_accelerator", True)
+    overlapping = build_with_spread(settings())
+    for _ in range(2):
+        one, other = apart.source.next(), overlapping.source.next()
+        for name in ("mask", "behavior_logp", "advantages"):
+            assert torch.equal(getattr(one, name), getattr(other, name)), name
+        assert {"rollout", "score"} <= set(other.timing)
+    assert apart.source.state_dict() == overlapping.source.state_dict()
+    apart.source.close()
+    overlapping.source.close()
 
 
 @pytest.mark.parametrize("half", [{"dtype": "bfloat16"}, {"bf16": True}])

@@ -245,6 +245,47 @@ def test_groups_of_a_reward_that_is_not_async_are_scored_in_order_and_never_two_
     assert all(s.scores == (Score(1.0),) for s in scored)
 
 
+def test_a_group_is_scored_while_the_next_one_is_still_made():
+    first_is_scored = threading.Event()
+    seen = []
+
+    def score(task, attempt):
+        seen.append(task.id)
+        first_is_scored.set()
+        return 1.0
+
+    def arriving():
+        yield Group("0", Task("0"), (attempt(0),))
+        assert first_is_scored.wait(10)  # it would never be, if scores waited for all groups
+        yield from (Group(n, Task(n), (attempt(0),)) for n in "12")
+
+    with RewardScorer() as scorer:
+        scored = scorer.score_arriving(per_attempt(score), arriving())
+    assert seen == ["0", "1", "2"]
+    assert [s.group.id for s in scored] == seen
+    assert all(s.scores == (Score(1.0),) for s in scored)
+
+
+def test_a_rollout_that_breaks_ends_the_scoring_of_what_it_gave():
+    cancelled = threading.Event()
+
+    async def judge(task, attempt):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def arriving():
+        yield Group("0", Task("0"), (attempt(0),))
+        time.sleep(0.1)
+        raise RuntimeError("the GPU is lost")
+
+    with RewardScorer() as scorer, pytest.raises(RuntimeError, match="the GPU is lost"):
+        scorer.score_arriving(per_attempt(judge), arriving())
+    assert cancelled.wait(10)
+
+
 def test_attempts_that_are_awaited_are_scored_side_by_side():
     all_there = asyncio.Barrier(20)  # one after another, they would wait for ever
 

@@ -3,7 +3,7 @@
 problems → Completions → groups of answers → reward → training rows
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -161,14 +161,36 @@ class Completions:
         self.group_size, self.seed = group_size, seed
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
+        prompts, requests = self._requests(tasks)
+        return as_groups(self.tokenizer, tasks, prompts, self.engine.generate(requests, self.params))
+
+    def _requests(self, tasks: Sequence[Task]) -> tuple[list[Sequence[int]], list[tuple[Sequence[int], int]]]:
+        """The prompt of every task, and the prompt and seed of every answer."""
         limit = self.engine.max_length
-        prompts = [prompt_ids(self.tokenizer, task.payload, limit, self.options) for task in tasks]
-        requests = [
+        prompts: list[Sequence[int]] = [prompt_ids(self.tokenizer, task.payload, limit, self.options) for task in tasks]
+        return prompts, [
             (ids, sampling_seed(self.seed, task.seed, member))
             for task, ids in zip(tasks, prompts, strict=True)
             for member in range(self.group_size)
         ]
-        return as_groups(self.tokenizer, tasks, prompts, self.engine.generate(requests, self.params))
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether answers are made elsewhere than on this CPU, which has time for their scores meanwhile."""
+        return self.engine.on_accelerator
+
+    def stream(self, tasks: Sequence[Task]) -> Iterator[Group]:
+        """The same groups one by one, each as soon as it and those before it have all their answers."""
+        self.engine.start()
+        prompts, requests = self._requests(tasks)
+        futures = [self.engine.submit(ids, self.params, seed) for ids, seed in requests]
+        try:
+            for number, task in enumerate(tasks):
+                members = futures[number * self.group_size : (number + 1) * self.group_size]
+                yield from as_groups(self.tokenizer, [task], [prompts[number]], [one.result() for one in members])
+        finally:
+            for future in futures:
+                self.engine.cancel(future)
 
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -16,8 +16,8 @@ import inspect
 import math
 import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from numbers import Real
 from queue import SimpleQueue
@@ -26,7 +26,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from groupwise.errors import GroupwiseError
-from groupwise.event_loop import EventLoop, contained
+from groupwise.event_loop import EventLoop, Stopped, contained
 from groupwise.types import LARGEST_REWARD, Failed, Failure, Group, Hint, Reward, Score, ScoredGroup, Task, Trajectory
 from groupwise.user_code import traceback_of
 
@@ -94,6 +94,28 @@ class RewardScorer:
         self.note(scored)
         return scored
 
+    def score_arriving(self, reward: Reward, groups: Iterable[Group]) -> list[ScoredGroup]:
+        """Like `score`, but each group as soon as it comes, while the iterator is still making the next ones."""
+        loop = self._loop = self._loop or EventLoop("scorer")
+        # As in `_score_all`: other code may not be thread-safe. The lock lets groups through in their order.
+        gate = asyncio.Lock() if _one_group_at_a_time(reward) else nullcontext()
+        started = []
+        try:
+            for group in groups:
+                started.append(loop.submit(self._score_next(reward, group, gate)))
+            scored = [future.result() for future in started]
+        except Stopped as stopped:
+            raise stopped.error from None
+        finally:
+            for future in started:
+                future.cancel()
+        self.note(scored)
+        return scored
+
+    async def _score_next(self, reward: Reward, group: Group, gate: AbstractAsyncContextManager[object]) -> ScoredGroup:
+        async with gate:
+            return await contained(score_group(reward, group, self.timeout))
+
     def note(self, scored: Sequence[ScoredGroup]) -> None:
         """Keep the failures of user code in groups that were scored here or elsewhere, for `take_hints`."""
         for failure in (s.failure for group in scored for s in group.scores if isinstance(s, Failed)):
@@ -110,7 +132,7 @@ class RewardScorer:
 
     async def _score_all(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
         # Only async rewards see several groups at once: other code may not be thread-safe.
-        if isinstance(reward, PerAttempt) or not is_async(reward):
+        if _one_group_at_a_time(reward):
             return [await contained(score_group(reward, group, self.timeout)) for group in groups]
         return await asyncio.gather(*(contained(score_group(reward, group, self.timeout)) for group in groups))
 
@@ -124,6 +146,10 @@ class RewardScorer:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _one_group_at_a_time(reward: Reward) -> bool:
+    return isinstance(reward, PerAttempt) or not is_async(reward)
 
 
 def per_attempt(score: Callable[[Task, Trajectory], Grade | Awaitable[Grade]], name: str | None = None) -> Reward:

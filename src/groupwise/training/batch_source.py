@@ -8,9 +8,9 @@ Attempts may be made by workers elsewhere (`groupwise.rollout.backends`); everyt
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -77,13 +77,23 @@ class Rollout(Protocol):
     """Makes a group of attempts at each task with the policy's current weights.
 
     A rollout whose groups depend on nothing but weights, seed and task may say so with `independent = True`: ranks then
-    make them apart. One with an attribute `ranks` shares its work with the other ranks itself. Any other works on rank
+    make them apart. One that makes attempts somewhere else, such as on a GPU, may have `overlaps = True` and a method
+    `stream` like `collect` that returns groups one by one, in order: they are scored while the next ones are made. One
+    with an attribute `ranks` shares its work with the other ranks itself. Any other works on rank
     0, for all.
     """
 
     def collect(self, tasks: Sequence[Task]) -> Sequence[Group]: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class StreamingRollout(Rollout, Protocol):
+    """A rollout that may give its groups one by one."""
+
+    overlaps: bool
+
+    def stream(self, tasks: Sequence[Task]) -> Iterator[Group]: ...
 
 
 @dataclass(frozen=True)
@@ -208,12 +218,16 @@ class GroupSource:
 
     def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
         tasks, ranks = self.tasks.take(count), self.ranks
+        scored: Sequence[ScoredGroup]
 
         def score(groups: Sequence[Group]) -> Sequence[ScoredGroup]:
             clock.lap("rollout")
             return self.scorer.score(self.reward, groups)
 
-        if ranks.alone or not getattr(self.rollout, "independent", False):
+        if ranks.alone and getattr(self.rollout, "overlaps", False):
+            streaming = cast(StreamingRollout, self.rollout)
+            scored = self.scorer.score_arriving(self.reward, clock.arriving(streaming.stream(tasks)))
+        elif ranks.alone or not getattr(self.rollout, "independent", False):
             groups = self.rollout.collect(tasks)
             scored = ranks.on_first(lambda: score(groups))
         elif _keeps_state(self.reward):
@@ -389,6 +403,11 @@ class _Clock:
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.perf_counter()
+
+    def arriving(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """The groups; the lap of the rollout ends with the last."""
+        yield from groups
+        self.lap("rollout")
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()

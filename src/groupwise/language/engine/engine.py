@@ -160,6 +160,10 @@ class Engine:
         return self._inside.version
 
     @property
+    def on_accelerator(self) -> bool:
+        return self._inside.device.type != "cpu"
+
+    @property
     def tokens_read(self) -> int:
         """How many prompt tokens went through the network; shared prompts and sessions count once."""
         return self._inside.tokens_read

@@ -19,6 +19,11 @@ class TokenEngine(Protocol):
     def max_length(self) -> int: ...
     @property
     def version(self) -> int: ...
+    @property
+    def on_accelerator(self) -> bool:
+        """Whether it leaves this machine's processors free for other work."""
+        ...
+
     def submit(
         self,
         ids: Sequence[int],

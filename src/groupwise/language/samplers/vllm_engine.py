@@ -121,6 +121,10 @@ class VllmEngine:
         return self._version or 0
 
     @property
+    def on_accelerator(self) -> bool:
+        return True
+
+    @property
     def max_length(self) -> int:
         """The longest sequence that the model and every server in service take."""
         if self._version is None:
