@@ -247,6 +247,15 @@ def test_a_server_of_something_else_is_refused_in_one_sentence(says: Any, engine
     assert told.value.hint
 
 
+@pytest.mark.parametrize("on_lost", ["wait", "shrink", "stop"])
+def test_why_a_server_is_refused_is_said_whatever_becomes_of_lost_ones(
+    says: Any, stand_ins: Any, engine_on: Make, on_lost: str
+) -> None:
+    engine = engine_on(stand_ins.start(), says(ANSWERS["a web page"]), on_lost=on_lost)
+    with pytest.raises(ConfigError, match="is not a vLLM server"):
+        engine.generate([([5, 6], 0)], EIGHT)
+
+
 @pytest.mark.parametrize("answer", LOST)
 def test_a_server_that_dies_while_it_answers_is_lost(says: Any, answer: str) -> None:
     server = VllmServer(says(LOST[answer]))

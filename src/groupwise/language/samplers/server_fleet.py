@@ -65,6 +65,8 @@ class ServerFleet:
         """Admit the servers; return when at least one is in service and the settings are content with that."""
         self._try([member for member in self.members if not member.ready])
         missing = [member for member in self.members if not member.ready]
+        if self._fatal is not None:
+            raise self._fatal
         if missing and self.on_lost == "stop":
             raise self._gone(missing[0])
         if missing:
