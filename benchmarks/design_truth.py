@@ -57,6 +57,8 @@ def judge(case: truth.TruthCase, cases: int, seed: int) -> dict[str, Any]:
         asked.write_text(json.dumps(case.requirements))
         files = {name: here / f"design.{name}" for name in FORMATS}
         status, answer = command("design", asked, *(word for file in files.values() for word in ("-o", file)))
+        if status not in (0, 1, 2):
+            raise SystemExit(f"{case.name} was interrupted (status {status}); start again to go on")
         hand = asdict(_refereed(case, here, cases, seed))
         if status == 2:
             return {"status": status, "said": answer["error"]["message"], "hand": hand}
