@@ -12,6 +12,8 @@ own_suites     a suite of one's own: a list or table from Python, or a TOML file
 vector_form    an environment in Gymnasium's vector form
 classic/       our vectorised environments: CartPole, Acrobot, Pendulum, mountain car
 multitask      several environments as one, suites of them, and a curriculum
+atari          games from pixels, as ALE's vector form gives them
+image_network  convolutions for images, other numbers beside them
 policy         the network that learns, and its weights as they act
 acting         how its numbers become an action, without torch
 soft_modules   a network for several tasks, to use in place of the usual layers

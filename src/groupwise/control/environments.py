@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from groupwise.config import TaskSettings
+from groupwise.control.atari import Atari, is_atari_from_pixels
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar, MountainCarContinuous
 from groupwise.control.classic.pendulums import Acrobot, Pendulum
@@ -54,6 +55,8 @@ def make(
             return OWN[name](**given)
         if name.endswith(SUFFIX) and not options:
             return read_suite(name, make, max_steps)
+        if is_atari_from_pixels(name, given):
+            return Atari(name, **given)
         if factory := factory_of(name):
             return from_factory(name, factory, max_steps, dict(options or {}))
         return GymnasiumEnvironment(name, **given)

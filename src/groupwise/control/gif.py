@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from groupwise.control.atari import Atari
 from groupwise.control.environments import OWN, make
 from groupwise.control.gymnasium_environment import GymnasiumEnvironment
 from groupwise.control.gymnasium_ids import import_gymnasium
@@ -69,7 +70,7 @@ def camera(env: VectorEnvironment, seed: int) -> tuple[Callable[[], Array], floa
     """A function that draws the only copy of `env`, and the frames per second."""
     if isinstance(env, MultiTask):
         return camera(env.parts[seed % len(env.parts)].environment, seed)
-    if isinstance(env, GymnasiumEnvironment):
+    if isinstance(env, GymnasiumEnvironment | Atari):
         return _drawing(env.name, env.render), env.frames_per_second
     renderer = renderer_of(env)
 

@@ -53,7 +53,7 @@ def make_policy(cfg: TrainingConfig, interface: Interface, network: Network | No
         critic=needs_critic(cfg.advantage.estimator),
         seed=cfg.run.seed,
         network=network,
-        normalise=chosen(cfg.policy.normalize_observations, isinstance(actions, Box)),
+        normalise=chosen(cfg.policy.normalize_observations, isinstance(actions, Box) and not sees_images(interface)),
         interface=interface,
     )
 
@@ -106,6 +106,10 @@ def make_parts(cfg: TrainingConfig, policy: MLPPolicy, source: Source, notes: tu
         inspect=lambda: check_environment(make_environment(cfg.task)),
         notes=notes,
     )
+
+
+def sees_images(interface: Interface) -> bool:
+    return any(part.is_image for part in interface.parts)
 
 
 def chosen(setting: bool | None, usual: bool) -> bool:

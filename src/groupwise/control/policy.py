@@ -29,6 +29,7 @@ from groupwise.control.acting import (
     forward,
     normalised,
 )
+from groupwise.control.image_network import ImageNetwork
 from groupwise.control.spaces import Interface
 from groupwise.errors import ContractError
 from groupwise.types import ActionSpace, Array, Box, Discrete, Evaluation, MultiDiscrete, Tensors
@@ -91,7 +92,7 @@ Network: TypeAlias = Callable[[int, int], nn.Module]
 
 
 class MLPPolicy(nn.Module):
-    """Tanh layers over an observation, then an action: a `Policy`.
+    """Tanh layers over an observation, or convolutions where it has images, then an action: a `Policy`.
 
     `actions` is the number of actions, or an action space: one choice, several, or real numbers (drawn around the
     network's output with a learned spread, 1 at first, that is the same in every state).
@@ -130,7 +131,11 @@ class MLPPolicy(nn.Module):
         self._distribution, outputs = distribution_of(self.action_space)
         self.actor: nn.Module
         self.critic: nn.Module | None
-        if network is None:
+        seen = () if interface is None or network is not None else interface.parts
+        if any(part.is_image for part in seen):
+            self.actor = ImageNetwork(seen, hidden_sizes, outputs, 0.01, generator)
+            self.critic = ImageNetwork(seen, hidden_sizes, 1, 1.0, generator) if critic else None
+        elif network is None:
             self.actor = _network([observation_size, *hidden_sizes, outputs], 0.01, generator)
             self.critic = _network([observation_size, *hidden_sizes, 1], 1.0, generator) if critic else None
         else:
@@ -144,7 +149,9 @@ class MLPPolicy(nn.Module):
         if interface is not None:
             spaces = np.frombuffer(interface.to_bytes(), np.uint8).copy()
             self.register_buffer("spaces", torch.from_numpy(spaces))
-        self._linear = [m for m in self.actor.children() if isinstance(m, nn.Linear)] if network is None else []
+        # Tanh layers act in NumPy; other networks through torch.
+        tanh = isinstance(self.actor, nn.Sequential) and network is None
+        self._linear = [layer for layer in self.actor.children() if isinstance(layer, nn.Linear)] if tanh else []
         self._views: tuple[list[int], list[Layer]] = [], []
 
     def evaluate(self, inputs: Tensors) -> Evaluation:

@@ -36,6 +36,12 @@ class RowPart:
     is_image: bool
 
 
+def is_image(shape: tuple[int, ...]) -> bool:
+    """Whether bytes of this shape are a picture, [H, W], [H, W, C] or [C, H, W], or a stack of pictures."""
+    sides = sorted(shape)[-2:]
+    return len(shape) in (2, 3, 4) and sides[0] >= (16 if len(shape) == 2 else 8)
+
+
 @dataclass(frozen=True)
 class Interface:
     """The spaces that a policy was trained on; `batch` below is the number of observations seen at once."""
@@ -48,8 +54,7 @@ class Interface:
         found, start = [], 0
         for leaf in leaves(self.observation):
             size, shape = width(leaf), tuple(leaf["shape"])
-            image = leaf.get("bytes", False) and len(shape) == 3 and min(sorted(shape)[1:]) >= 8
-            found.append(RowPart(start, size, shape, image))
+            found.append(RowPart(start, size, shape, leaf.get("bytes", False) and is_image(shape)))
             start += size
         return tuple(found)
 
