@@ -19,6 +19,7 @@ from record import print_result
 from groupwise.language.capacity.estimate import predicted
 from groupwise.language.capacity.rates import Measurement, measured, measurement
 
+PARTS = ("decode", "update", "memory")
 ABOUT = ("use", "shape", "tasks", "group", "prompt", "answer", "micro_batch", "checkpointing", "lora_rank")
 
 
@@ -26,10 +27,7 @@ def given(path: Path) -> list[Measurement]:
     """The rows that plan_measure.py printed."""
     rows = json.loads(path.read_text())["raw"]["rows"]
     return [
-        measurement(
-            {name: row[name] for name in (*ABOUT, "decode", "update", "memory")}
-            | {"device": "h200", "source": path.name}
-        )
+        measurement({name: row[name] for name in (*ABOUT, *PARTS)} | {"device": "h200", "source": path.name})
         for row in rows
     ]
 
@@ -39,10 +37,12 @@ def compared(m: Measurement) -> dict[str, Any]:
     shape = f"{work.shape.layers} × {work.shape.width}"
     row: dict[str, Any] = {"use": m.use, "shape": shape, "rows": work.rows, "answer": work.answer}
     row |= {"lora_rank": work.lora_rank, "checkpointing": work.checkpointing}
-    for name in ("decode", "update", "memory"):
-        row[name] = [getattr(m, name), round(found[name], 3)]
-        row[f"{name}_error"] = round(found[name] / getattr(m, name) - 1, 4)
-    row["plan_error"] = round((found["decode"] + found["update"]) / (m.decode + m.update) - 1, 4)
+    given = {name: value for name in PARTS if (value := getattr(m, name)) is not None}
+    for name, value in given.items():
+        row[name] = [value, round(found[name], 3)]
+        row[f"{name}_error"] = round(found[name] / value - 1, 4)
+    if "decode" in given and "update" in given:
+        row["plan_error"] = round((found["decode"] + found["update"]) / (given["decode"] + given["update"]) - 1, 4)
     return row
 
 
@@ -56,8 +56,8 @@ def main() -> None:
         for row in rows:
             print(row)
     checks = [row for row in rows if row["use"] == "check"]
-    names = ("plan_error", "decode_error", "update_error", "memory_error")
-    claims = {name: max(abs(row[name]) for row in checks) for name in names} if checks else {}
+    names = ("plan_error", *(f"{name}_error" for name in PARTS))
+    claims = {name: max(abs(row[name]) for row in checks if name in row) for name in names} if checks else {}
     print_result("plan_check", claims, raw=rows, not_run={} if checks else {"plan_error": "no row is marked check"})
 
 

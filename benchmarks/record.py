@@ -15,7 +15,8 @@ from groupwise.training.machine import bench_result
 def print_result(name: str, claims: Mapping[str, Any], **rest: Any) -> None:
     """Print `bench_result` with the command of this process."""
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    print(json.dumps(bench_result(name, command, claims, **rest)))
+    # At once: what a benchmark has started may take the process down while it ends.
+    print(json.dumps(bench_result(name, command, claims, **rest)), flush=True)
 
 
 def kept(folder: str | None, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -20,20 +20,12 @@ ROWS = measured().measurements
 SMALL = KNOWN["qwen3-0.6b"]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[f"{m.use} {m.work.shape.layers}x{m.work.shape.width}" for m in ROWS])
-def test_a_step_is_predicted_within_a_fifth_of_what_was_measured(row: Measurement) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=[f"{n} {m.use}" for n, m in enumerate(ROWS)])
+def test_what_was_measured_is_predicted_within_a_fifth(row: Measurement) -> None:
     found = predicted(row)
-    assert found["decode"] + found["update"] == pytest.approx(row.decode + row.update, rel=0.2)
-    assert found["memory"] == pytest.approx(row.memory, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("gib", "micro_batch", "fits"), [(16, 64, False), (16, 16, True), (8, 16, False), (8, 4, True)]
-)
-def test_runs_that_ran_out_of_memory_do_not_fit(gib: float, micro_batch: int, fits: bool) -> None:
-    """docs/performance.md: 128 tokens with an adapter, under limits of 16 and 8 GiB."""
-    work = Workload(SMALL, prompt=10, answer=128, micro_batch=micro_batch, lora_rank=16)
-    assert (plan(work, Machines()).memory_gib <= gib) is fits
+    for name in ("decode", "update", "memory"):
+        if (value := getattr(row, name)) is not None:
+            assert found[name] == pytest.approx(value, rel=0.2), name
 
 
 def test_a_shape_counts_the_parameters_of_the_model_itself(tmp_path: Path) -> None:
@@ -73,7 +65,7 @@ def test_whatever_was_not_measured_is_marked() -> None:
         "width 4096": plan(replace(work, shape=KNOWN["qwen3-8b"]), Machines()),
         "rows of 1010 tokens": plan(replace(work, answer=1000), Machines()),
         "micro-batches of 128": plan(replace(work, micro_batch=128), Machines()),
-        "256 answers at once": plan(replace(work, tasks=32, answer=32), Machines()),
+        "512 answers at once": plan(replace(work, tasks=64, answer=32), Machines()),
         "reading memory": plan(replace(work, shape=KNOWN["qwen3-32b"]), Machines(gpu="l4")),
     }.items():
         assert any(words in reason for reason in found.extrapolated), words

@@ -119,15 +119,16 @@ def _generation(work: Workload, machines: Machines, device: Device) -> tuple[flo
     rates = measured().decode
     terms = decode_terms(work, machines.gpus)
     slower = measured().devices["h200"].bandwidth / device.bandwidth
-    launches = rates.decode * terms[0] + rates.adapter * terms[2]
-    reading = rates.reading * terms[1] * slower
-    return launches + reading, "launching kernels" if launches >= reading else "reading weights and cache"
+    layers, reading = rates.decode * terms[0], rates.reading * terms[1] * slower
+    bound = "launching kernels" if layers >= reading else "reading weights and cache"
+    return layers + reading, bound
 
 
 def _update(work: Workload, machines: Machines, device: Device) -> float:
     rates = measured().update
     terms = update_terms(work, machines.gpus)
-    return times(rates, (*terms[:2], terms[2] / (device.arithmetic or 1.0)))
+    slower = measured().devices["h200"].bandwidth / device.bandwidth
+    return times(rates, (*terms[:2], terms[2] * slower, terms[3] / (device.arithmetic or 1.0)))
 
 
 def _traffic(work: Workload, machines: Machines) -> float:

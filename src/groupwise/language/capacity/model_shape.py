@@ -38,6 +38,11 @@ class ModelShape:
         return attention + 3 * self.width * self.mlp
 
     @property
+    def inner(self) -> int:
+        """Numbers between the matrices of one block, for a token."""
+        return self.width + self.mlp + self.head_dim * (self.heads + self.kv_heads)
+
+    @property
     def embedding_parameters(self) -> int:
         return self.vocabulary * self.width
 

@@ -1,7 +1,7 @@
 """Measurements with their sources, and the rates that follow from those meant for it.
 
-    a token        = layers · decode + bytes read · reading (+ layers · adapter, where the engine cannot merge it)
-    a micro-batch  = passes · layers · launch (or launch_lora) + operations · arithmetic
+    a token        = layers · decode + bytes read · reading
+    a micro-batch  = passes · layers · launch (+ launch_lora) + numbers moved · moving + operations · arithmetic
     the peak       = what can be counted + overhead + numbers kept by the layers · activation + logits · head
 
 A pass is a forward pass, or half of a backward pass; checkpointing adds one. The rates are fitted together (least
@@ -11,7 +11,7 @@ squares of relative errors, no rate negative) to the measurements marked "fit". 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
@@ -36,32 +36,33 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A run of one kind of steps: seconds of generation (`decode`) and update, GiB at the peak (`memory`)."""
+    """A run of one kind of steps: seconds of generation (`decode`) and update, GiB at the peak (`memory`); None if it
+    was not measured."""
 
     device: str
     work: Workload
-    decode: float
-    update: float
-    memory: float
     use: str
     source: str
+    decode: float | None = None
+    update: float | None = None
+    memory: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRates:
-    """Seconds per token and layer; seconds per byte; seconds per token and layer for an adapter that is not merged."""
+    """Seconds per token and layer, and per byte that is read."""
 
     decode: float
     reading: float
-    adapter: float
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRates:
-    """Seconds per pass and layer, for an adapter besides, and seconds per floating-point operation."""
+    """Seconds per pass and layer, more for an adapter, per number that a pass moves, per floating-point operation."""
 
     launch: float
     launch_lora: float
+    moving: float
     arithmetic: float
 
 
@@ -87,19 +88,20 @@ class Measured:
 
     def __post_init__(self) -> None:
         known = [m for m in self.measurements if m.use == "fit"]
-        works = [m.work for m in known]
-
-        def fitted(kind: Any, terms: Callable[[Workload], Sequence[float]], values: Sequence[float]) -> Any:
-            return kind(*_fitted(list(map(terms, works)), values))
-
+        decoded = [(decode_terms(m.work), m.decode) for m in known if m.decode]
+        updated = [(update_terms(m.work), m.update) for m in known if m.update]
+        left = [
+            (memory_terms(m.work), m.memory * GIB - known_bytes(m.work) - kept_inputs(m.work))
+            for m in known
+            if m.memory
+        ]
         set_rates = object.__setattr__
-        set_rates(self, "decode", fitted(DecodeRates, decode_terms, [m.decode for m in known]))
-        set_rates(self, "update", fitted(UpdateRates, update_terms, [m.update for m in known]))
-        left = [m.memory * GIB - known_bytes(m.work) - kept_inputs(m.work) for m in known]
-        set_rates(self, "memory", fitted(MemoryRates, memory_terms, left))
+        set_rates(self, "decode", DecodeRates(*_fitted(decoded)))
+        set_rates(self, "update", UpdateRates(*_fitted(updated)))
+        set_rates(self, "memory", MemoryRates(*_fitted(left)))
 
 
-def decode_terms(work: Workload, gpus: int = 1) -> tuple[float, float, float]:
+def decode_terms(work: Workload, gpus: int = 1) -> tuple[float, float]:
     """What `DecodeRates` are multiplied with."""
     rows = -(-work.rows // gpus)
     at_once = min(rows, slots(work, rows))
@@ -107,15 +109,15 @@ def decode_terms(work: Workload, gpus: int = 1) -> tuple[float, float, float]:
     tokens = -(-rows // at_once) * work.answer
     # On average half of the answer is in the cache.
     read = HALF * work.shape.multiplied + work.shape.cache_bytes(at_once, work.prompt + work.answer // 2, HALF)
-    apart = work.shape.layers if work.lora_rank and not work.copied else 0
-    return tokens * work.shape.layers, tokens * read, tokens * apart
+    return tokens * work.shape.layers, tokens * read
 
 
-def update_terms(work: Workload, gpus: int = 1) -> tuple[float, float, float]:
+def update_terms(work: Workload, gpus: int = 1) -> tuple[float, float, float, float]:
     """What `UpdateRates` are multiplied with."""
     rows = -(-work.rows // gpus)
     passes = work.micro_batches(rows) * work.passes * work.shape.layers
-    return passes, passes if work.lora_rank else 0, work.operations(rows)
+    moved = work.tokens(rows) * work.passes * work.shape.layers * work.shape.inner
+    return passes, passes if work.lora_rank else 0, moved, work.operations(rows)
 
 
 def memory_terms(work: Workload) -> tuple[float, float, float]:
@@ -128,16 +130,16 @@ def times(rates: Any, terms: Sequence[float]) -> float:
     return sum((float(getattr(rates, part.name)) * term for part, term in zip(fields(rates), terms, strict=True)), 0.0)
 
 
-def _fitted(terms: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+def _fitted(known: Sequence[tuple[Sequence[float], float]]) -> list[float]:
     """Factors of the terms, none negative, that give the values with the smallest relative errors."""
-    table = np.array(terms, float) / np.array(values, float)[:, None]
+    table = np.array([[term / value for term in terms] for terms, value in known])
     # Terms differ by many orders of magnitude.
     scale = np.maximum(np.abs(table).max(axis=0), 1e-300)
     best, smallest = np.zeros(len(scale)), float("inf")
     # Some factors are 0 in the best answer, and the others are that of least squares: which, is tried.
     for used in chain.from_iterable(combinations(range(len(scale)), n) for n in range(1, len(scale) + 1)):
         columns = table[:, used] / scale[list(used)]
-        found = np.linalg.lstsq(columns, np.ones(len(values)), rcond=None)[0]
+        found = np.linalg.lstsq(columns, np.ones(len(known)), rcond=None)[0]
         error = float(((columns @ found - 1) ** 2).sum())
         if (found >= 0).all() and error < smallest:
             best, smallest = np.zeros(len(scale)), error
@@ -157,7 +159,7 @@ def measured() -> Measured:
 
 def measurement(given: Mapping[str, Any]) -> Measurement:
     """A row of measured.toml."""
-    about = {part.name: given[part.name] for part in fields(Measurement) if part.name != "work"}
+    about = {part.name: given[part.name] for part in fields(Measurement) if part.name in given}
     work = {name: value for name, value in given.items() if name not in about}
     return Measurement(work=Workload(**{**work, "shape": shape_of(given["shape"])}), **about)
 

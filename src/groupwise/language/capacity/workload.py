@@ -8,7 +8,6 @@ from groupwise.language.capacity.model_shape import ModelShape
 
 GIB = 2**30
 HALF = 2  # bytes of a bfloat16 number
-COPIED = 2 * GIB  # models up to this size are copied by the engine, with joined matrices and the adapter merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,7 @@ class Workload:
     micro_batch: int = 16
     lora_rank: int = 0
     checkpointing: bool = False
+    at_once: int = 0  # answers that are generated at once; 0 is what the language product asks for
 
     @property
     def rows(self) -> int:
@@ -33,10 +33,13 @@ class Workload:
         """Passes through the layers, each about as long as a forward pass in launches."""
         return 3 + self.checkpointing
 
+    def tokens(self, rows: int) -> int:
+        """Tokens to learn from: a prompt is read once for its group."""
+        return rows * self.answer + -(-rows // self.group) * self.prompt
+
     def operations(self, rows: int) -> float:
         """Floating-point operations to learn from that many rows."""
-        tokens = rows * (self.prompt + self.answer)
-        shape = self.shape
+        tokens, shape = self.tokens(rows), self.shape
         # Multiplications and additions; causal attention reads half of the row on average, twice (scores and values).
         attention = 2 * shape.layers * shape.heads * shape.head_dim * (self.prompt + self.answer)
         forward = tokens * (2 * shape.multiplied + attention)
@@ -47,11 +50,6 @@ class Workload:
     def tokens_at_once(self) -> int:
         """Tokens of a micro-batch."""
         return self.micro_batch * (self.prompt + self.answer)
-
-    @property
-    def copied(self) -> bool:
-        """Whether the engine copies the model to sample from it."""
-        return HALF * self.shape.parameters <= COPIED
 
     def micro_batches(self, rows: int) -> int:
         return -(-rows // self.micro_batch)
@@ -64,8 +62,9 @@ def known_bytes(work: Workload, gpus: int = 1, sharded: bool = False) -> float:
     # A gradient and two moments for what is trained, all in bfloat16.
     learner = HALF * (shape.parameters + 3 * trained)
     joined = HALF * shape.layers * shape.layer_parameters
-    # The engine copies small models' matrices; shards are gathered into a whole model to sample from.
-    engine = HALF * shape.parameters if sharded else joined if work.copied else 0
+    # The engine reads the learner's own weights, but merges an adapter into a copy; shards are gathered into a whole
+    # model to sample from.
+    engine = HALF * shape.parameters if sharded else joined if work.lora_rank else 0
     rows = -(-work.rows // gpus)
     cache = shape.cache_bytes(min(rows, slots(work, rows)), work.prompt + work.answer, HALF)
     return (learner / gpus if sharded else learner) + engine + cache
@@ -78,11 +77,9 @@ def kept_inputs(work: Workload) -> int:
 
 def kept_layers(work: Workload) -> int:
     """Numbers, up to a factor, that a backward pass keeps of a micro-batch: of every layer, or of one at a time."""
-    shape = work.shape
-    inner = shape.width + shape.mlp + shape.head_dim * (shape.heads + shape.kv_heads)
-    return work.tokens_at_once * inner * (1 if work.checkpointing else shape.layers)
+    return work.tokens_at_once * work.shape.inner * (1 if work.checkpointing else work.shape.layers)
 
 
 def slots(work: Workload, rows: int) -> int:
-    """Answers that the engine generates at once, as the language product asks for."""
-    return max(64, work.group, min(rows, 16_384 // work.answer))
+    """Answers that the engine generates at once."""
+    return work.at_once or max(64, work.group, min(rows, 16_384 // work.answer))
