@@ -142,3 +142,8 @@ def test_environments_without_tuned_settings_get_a_sound_start() -> None:
     plain = tuned_settings("Nowhere-v0", "ppo")
     assert plain.task.product == "ppo"
     assert plain.advantage.estimator == "gae"
+
+
+def test_games_share_the_settings_of_their_family() -> None:
+    tuned = tuned_settings("ALE/Breakout-v5", "ppo")
+    assert (tuned.task.environment, tuned.advantage.reward_clip) == ("ALE/Breakout-v5", 1.0)

@@ -202,5 +202,6 @@ def test_numbers_that_are_not_finite_are_refused_by_name() -> None:
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.toml")), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_shipped_settings_are_sound(path: Path) -> None:
     cfg = load_config(path)
-    assert cfg.task.environment == path.stem
-    assert cfg.task.product == ("ppo" if path.parent.name == "ppo" else "control")
+    algorithm, *name = path.relative_to(CONFIGS).with_suffix("").parts
+    assert cfg.task.environment == "/".join(name)
+    assert cfg.task.product == ("ppo" if algorithm == "ppo" else "control")

@@ -42,19 +42,22 @@ Algorithm: TypeAlias = Literal["grpo", "ppo"]
 PRODUCTS = {"grpo": "control", "ppo": "ppo"}
 # A model is evaluated by its user and saved on request, so its run does neither by itself.
 QUIET = {"eval_steps": 0, "group_log_steps": 0, "save_steps": 1_000_000}
+# Environments that begin so take the tuned settings of one of them.
+FAMILIES = {"ALE/": "ALE/Pong-v5"}
 # The only files that `load` unpacks.
 SAVED = re.compile(r"config\.toml|events\.jsonl|checkpoints/\d+/(model\.safetensors|state\.pt|COMPLETE)")
 
 
 def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
-    """The settings of `configs/<algorithm>/<environment>.toml` if there is one, else the product's defaults."""
+    """The settings of `configs/<algorithm>/<environment>.toml`, else of its family's, else the product's defaults."""
     if algorithm not in PRODUCTS:
         raise ConfigError(f"algorithm = {algorithm!r} is not known", hint="Use grpo or ppo.", field="task.product")
     here = Path(__file__)
     # In a wheel the files are inside the package, in a checkout at its root.
     for folder in (here.parents[1] / "configs", here.parents[3] / "configs"):
-        if (path := folder / algorithm / f"{environment}.toml").is_file():
-            return load_config(path)
+        for name in (environment, *(known for start, known in FAMILIES.items() if environment.startswith(start))):
+            if (path := folder / algorithm / f"{name}.toml").is_file():
+                return load_config(path).replace(environment=environment)
     return TrainingConfig(environment=environment, product=PRODUCTS[algorithm])
 
 
