@@ -81,7 +81,6 @@ def measured(side: Callable[[], Iterator[float]], options: argparse.Namespace) -
     gc.collect()
     if options.device == "cuda":
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
     updates, work = side(), 0.0
     seconds = []
     for number in range(options.steps + 2):
@@ -104,6 +103,9 @@ def model_of(case: str, options: argparse.Namespace) -> Any:
     if case.endswith("checkpointed"):
         inner = model.get_base_model() if case.startswith("lora") else model
         inner.gradient_checkpointing_enable({"use_reentrant": False})
+    if options.device == "cuda":
+        # A model is made in float32, which may take more memory than learning does.
+        torch.cuda.reset_peak_memory_stats()
     return model
 
 

@@ -23,7 +23,7 @@ from groupwise.language.batch_layout import BatchLayout, SharedPrompts, can_shar
 from groupwise.language.cpu_layers import find_cpu_layers
 from groupwise.language.fused.choice import find_fused_layers
 from groupwise.language.fused.packing import PackedRows, pack
-from groupwise.language.logprobs import find_head, full_logprobs
+from groupwise.language.logprobs import CHUNK_BYTES, find_head, full_logprobs
 from groupwise.types import Evaluation, Tensors
 
 
@@ -132,8 +132,11 @@ class LanguagePolicy:
         assert self._head is not None
         layout = lay_out({name: tensor.to("cpu") for name, tensor in inputs.items()})
         rows: PackedRows = pack(layout, self.model.device)
-        hidden = self._fused.hidden(rows, keeps=not self._recomputing_layers())
-        logp, entropy = self._head.logprobs(hidden, rows.tokens, self.chunk_bytes)
+        saves_memory = bool(self._recomputing_layers())
+        hidden = self._fused.hidden(rows, keeps=not saves_memory)
+        # Who has layers run again to save memory does not want it spent on logits.
+        chunk_bytes = self.chunk_bytes or (CHUNK_BYTES["cuda"] // 2 if saves_memory else None)
+        logp, entropy = self._head.logprobs(hidden, rows.tokens, chunk_bytes)
         value = None if self.value_head is None else rows.spread_out(self.value_head(hidden.detach()))
         return Evaluation(rows.spread_out(logp), rows.spread_out(entropy), value)
 

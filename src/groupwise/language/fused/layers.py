@@ -83,19 +83,29 @@ class FusedLayer:
 
     def forward(self, x: Tensor, change: Tensor | None, p: Pass) -> tuple[Tensor, Tensor, Kept]:
         """(total, change', kept); `kept.middle` is the first half of the output."""
+        total, kept, _ = self.run(x, change, p)
+        return total, apply(kernels.gate(kept.joined), self.mlp_out.matrices(p.dtype)), kept
+
+    def run(
+        self, x: Tensor, change: Tensor | None, p: Pass, repeat: int = 1
+    ) -> tuple[Tensor, Kept, tuple[Tensor, ...]]:
+        """(total, kept, queries, keys and values): all but the MLP's second half."""
         total, normed, size_in = kernels.add_and_norm(x, change, *_norm(self.norms[0]), p.dtype)
         qkv = apply(normed, self.qkv.matrices(p.dtype))
-        attended = attend(*self._turned(qkv, p), p.rows.sequences, self.scaling)
+        q, k, v = self._turned(qkv, p, repeat)
+        attended = attend(q, k, v, p.rows.sequences, self.scaling)
         mixed = apply(attended[0].flatten(1), self.attention_out.matrices(p.dtype))
         middle, normed, size_middle = kernels.add_and_norm(total, mixed, *_norm(self.norms[1]), p.dtype)
         joined = apply(normed, self.mlp_in.matrices(p.dtype))
-        out = apply(kernels.gate(joined), self.mlp_out.matrices(p.dtype))
-        return total, out, Kept(size_in, qkv, attended, middle, size_middle, joined)
+        return total, Kept(size_in, qkv, attended, middle, size_middle, joined), (q, k, v)
 
     def backward(
-        self, g_middle: Tensor, g_change: Tensor, total: Tensor, kept: Kept, p: Pass
+        self, g_middle: Tensor, g_change: Tensor, total: Tensor, kept: Kept | None, p: Pass
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """The gradient of the layer's input, and those of `tensors`."""
+        """The gradient of the layer's input, and those of `tensors`. Without what was kept, the layer runs again."""
+        turned: tuple[Tensor, ...] = ()
+        if kept is None:
+            _, kept, turned = self.run(total, None, p, self.heads // self.kv_heads)
         m = self.mlp_out.matrices(p.dtype)
         d_joined, gated = kernels.gate_backward(self.mlp_out.input_gradient(g_change, m), kept.joined)
         for_mlp_out = self.mlp_out.weight_gradients(g_change, gated, m)
@@ -109,9 +119,9 @@ class FusedLayer:
         m, d_mixed = self.attention_out.matrices(p.dtype), d_middle.to(p.dtype)
         for_out = self.attention_out.weight_gradients(d_mixed, kept.attended[0].flatten(1), m)
         d_attended = self.attention_out.input_gradient(d_mixed, m).view(kept.attended[0].shape)
-        q, k, v = self._turned(kept.qkv, p, self.heads // self.kv_heads)
+        q, k, v = turned or self._turned(kept.qkv, p, self.heads // self.kv_heads)
         gradients = attend_backward(d_attended, q, k, v, kept.attended, p.rows.sequences, self.scaling)
-        del q, k, v, d_attended, d_mixed
+        del q, k, v, turned, d_attended, d_mixed
         d_qkv, d_head_norms = self._turned_back(gradients, kept.qkv, p)
         del gradients
         m = self.qkv.matrices(p.dtype)
@@ -174,7 +184,7 @@ class _Layer(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g_middle: Tensor, g_change: Tensor) -> tuple[Any, ...]:
         total, *tensors = ctx.saved_tensors
-        kept = Kept.of(tensors) if tensors else ctx.layer.forward(total, None, ctx.p)[2]
+        kept = Kept.of(tensors) if tensors else None
         d_total, found = ctx.layer.backward(g_middle.contiguous(), g_change.contiguous(), total, kept, ctx.p)
         # Both halves of the sum have its gradient.
         d_change = None if ctx.is_first else d_total.to(ctx.p.dtype)
