@@ -38,6 +38,18 @@ def test_ordinary_prose_keeps_its_order_and_shuffled_prose_loses_it():
     assert word_order("order refund parcel label depot courier stamp box") < 0.3
 
 
+def test_a_heap_of_function_words_is_no_prose():
+    heap = (
+        "as though her once but must because any the too he could if although she here how should let's shall we "
+        "you'll it my who what well these most as a first for I've have so with where your up again there which"
+    )
+    assert word_order(heap) < 0.2
+    assert (
+        word_order("Done: it ends on 31 May and you will not be billed in June. You can keep watching until then.")
+        == 1.0
+    )
+
+
 def test_one_slip_is_forgiven_and_two_are_not():
     assert word_order("I think that the the parcel is in Leeds now and will arrive soon.") == 1.0
     assert word_order("I think that the the parcel is in in Leeds now and will arrive soon.") < 0.5

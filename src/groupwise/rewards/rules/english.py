@@ -52,16 +52,30 @@ def is_generic(word: str) -> bool:
 
 
 DETERMINERS = frozenset(listed("a, an, the, my, your, our, their, its, every"))
-FINITE = frozenset(listed("is, are, was, were, am, has, does, did, will, would, can, could, should, must, may, might"))
+# Without "may", which is also a month.
+FINITE = frozenset(listed("is, are, was, were, am, has, does, did, will, would, can, could, should, must, might"))
 PREPOSITIONS = frozenset(listed("of, to, in, at, for, from, with, by, into, about, on"))
 JOINING = frozenset(listed("and, or, but, because, if"))
 SUBJECTS = frozenset(listed("i, he, she, we, they"))
 PLEDGES = frozenset(
     listed("i'll, we'll, you'll, they'll, don't, doesn't, didn't, won't, can't, couldn't, wouldn't, to")
 )
+POSSESSIVES = frozenset(listed("my, your, our, their, its, his"))
+CONTRACTED = frozenset(
+    listed(
+        "i'm, i've, i'll, i'd, you're, you've, you'll, he's, she's, it's, we're, we've, we'll, they're, they've, "
+        "they'll, that's, there's, what's, let's"
+    )
+)
+WONDERING = frozenset(listed("who, whom, what, why, how, where, when, these, those"))
+TAKING_BACK = frozenset(listed("although, though, because, unless, since, if"))
 # What may not follow; inverted questions ("can the", "is it") are therefore not among them.
 FORBIDDEN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
     (DETERMINERS, DETERMINERS | FINITE | PREPOSITIONS | JOINING | SUBJECTS | {"it", "you", "them", "me", "us", "not"}),
+    (DETERMINERS | POSSESSIVES, CONTRACTED | TAKING_BACK | WONDERING | {"too", "let's", "as", "than", "then", "there"}),
+    (CONTRACTED, {*FINITE, "have", "be"} | CONTRACTED | JOINING),
+    (TAKING_BACK - {"since"}, {*FINITE, "have", "be", "than", "of"} | TAKING_BACK),
+    (frozenset(listed("must, should, could, would, will, can, may, might, shall")), FINITE | CONTRACTED),
     (PREPOSITIONS, FINITE | JOINING | SUBJECTS),
     (PLEDGES, FINITE | JOINING | SUBJECTS),
     (PLEDGES - {"to"}, DETERMINERS | PREPOSITIONS),
