@@ -9,6 +9,7 @@ reference it is only whether the reply takes up the question and adds something 
 polite constant, but not a right answer from a wrong one, so such scores carry the flag `style_only`.
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def word_order(text: str) -> float:
     order = max(0.0, 1 - ORDER_PRICE * max(0, found - 1) / len(words))
     # A name or two is an answer; a heap of them is not.
     prose = (sum(word in FUNCTION_WORDS for word in words) + min(1.0, BRIEF / len(words))) / len(words)
-    crowded = max(0.0, prose - MOST_FUNCTION_WORDS - CHANCE / len(words) ** 0.5) / CROWDED
+    crowded = max(0.0, prose - MOST_FUNCTION_WORDS - CHANCE / math.sqrt(len(words))) / CROWDED
     return order * min(1.0, prose / FEWEST_FUNCTION_WORDS) * max(0.0, 1 - crowded)
 
 

@@ -73,8 +73,8 @@ TAKING_BACK = frozenset(listed("although, though, because, unless, since, if"))
 FORBIDDEN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
     (DETERMINERS, DETERMINERS | FINITE | PREPOSITIONS | JOINING | SUBJECTS | {"it", "you", "them", "me", "us", "not"}),
     (DETERMINERS | POSSESSIVES, CONTRACTED | TAKING_BACK | WONDERING | {"too", "let's", "as", "than", "then", "there"}),
-    (CONTRACTED, {*FINITE, "have", "be"} | CONTRACTED | JOINING),
-    (TAKING_BACK - {"since"}, {*FINITE, "have", "be", "than", "of"} | TAKING_BACK),
+    (CONTRACTED, FINITE | {"have", "be"} | CONTRACTED | JOINING),
+    (TAKING_BACK - {"since"}, FINITE | {"have", "be", "than", "of"} | TAKING_BACK),
     (frozenset(listed("must, should, could, would, will, can, may, might, shall")), FINITE | CONTRACTED),
     (PREPOSITIONS, FINITE | JOINING | SUBJECTS),
     (PLEDGES, FINITE | JOINING | SUBJECTS),
