@@ -7,13 +7,16 @@
 
 Models have the shapes of Qwen3 and random weights, the same on both sides, in bfloat16, AdamW's moments too.
 Prompts have 32 tokens; rows are sampled at temperature 1 from the whole vocabulary; the reward is the parity of
-the sampled tokens; there is no KL term, one pass over each batch, and the same micro-batches with gradient
-checkpointing. Ours is the language product's own source, learner and engine; TRL's is its trainer with Transformers'
-`generate` (vLLM cannot be installed beside it). Both live in one process, one after the other on an empty GPU.
+the sampled tokens; there is no KL term, one pass over each batch, and both sides have the same micro-batches and
+gradient checkpointing. Ours is the language product's own source, learner and engine; TRL's is its trainer with
+Transformers' `generate` (vLLM cannot be installed beside it). Both live in one process, one after the other on an empty
+GPU.
 
-Parts: `step_64` and `step_256` are 8 × 8 and 32 × 8 rows of 256 tokens, `uneven` is 32 × 8 rows that end by themselves
-(a bias on the head's end token, for a mean of about 300 tokens, at most 1,024), `1.7b` and `4b` are 8 × 8 rows of
-larger models. `leak` runs the real loop for 50 steps, with all weights and with LoRA, and looks at memory after each.
+Parts: `step_64` is 8 × 8 rows of 256 tokens in one micro-batch without checkpointing, `memory` the same in
+micro-batches of 16 with it, `step_256` 32 × 8 rows in micro-batches of 64 with it; `uneven` is 32 × 8 rows in
+micro-batches of 16 that end by themselves (a bias on the head's end token, for a mean of about 300 tokens, at most
+1,024); `1.7b` and `4b` are 8 × 8 rows of larger models. `leak` runs the real loop for 50 steps, with all weights and
+with LoRA, and looks at memory after each.
 
 Claims are medians over the steps after the warm-up; `first_step_seconds` has compiling and capturing in it. The
 bandwidth limit counts the weights and the live cache (what a group shares, once) for each token at 4.8 TB/s; the
@@ -83,6 +86,7 @@ class Part:
     trl_steps: int = 5
     trl_warm_up: int = 1
     uneven: bool = False
+    checkpointing: bool = True
 
     @property
     def rows(self) -> int:
@@ -90,9 +94,12 @@ class Part:
 
 
 PARTS = {
-    "step_64": Part("step_64", "0.6b", 8, 8, 256, 16),
+    "step_64": Part("step_64", "0.6b", 8, 8, 256, 64, checkpointing=False),
+    "memory": Part("step_64_checkpointed", "0.6b", 8, 8, 256, 16),
     "step_256": Part("step_256", "0.6b", 32, 8, 256, 64),
-    "uneven": Part("step_uneven", "0.6b", 32, 8, 1024, 32, trl_steps=3, trl_warm_up=0, uneven=True),
+    "uneven": Part(
+        "step_uneven", "0.6b", 32, 8, 1024, 16, trl_steps=3, trl_warm_up=0, uneven=True, checkpointing=False
+    ),
     "1.7b": Part("step_1_7b", "1.7b", 8, 8, 256, 16),
     "4b": Part("step_4b", "4b", 8, 8, 256, 16),
 }
@@ -141,7 +148,7 @@ def compare(part: Part, options: argparse.Namespace) -> dict[str, Any]:
         cache = mine["notes"]["cache_gib"]
         if other["claims"]["peak_gib"]:
             share = (mine["claims"]["peak_gib"] - cache) / other["claims"]["peak_gib"]
-            claims["memory_vs_trl" if name == "step_64" else f"{name}_memory_vs_trl"] = round(share, 3)
+            claims["memory_vs_trl" if name == "step_64_checkpointed" else f"{name}_memory_vs_trl"] = round(share, 3)
     if name == "step_256":
         claims["tokens_per_second_256"] = mine["claims"]["tokens_per_second"]
     if name == "step_64":
@@ -221,10 +228,11 @@ def ours(part: Part, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         product="language", model_name="random", device=options.device, dtype="bfloat16", num_episodes=10_000,
         max_new_tokens=part.tokens, num_generations=part.samples, tasks_per_step=part.prompts,
         per_device_train_batch_size=part.micro_batch, gradient_accumulation_steps=-(-part.rows // part.micro_batch),
-        gradient_checkpointing=True, learning_rate=1e-6, lr_scheduler_type="constant", warmup_ratio=0.0,
+        gradient_checkpointing=part.checkpointing, learning_rate=1e-6, lr_scheduler_type="constant", warmup_ratio=0.0,
     )  # fmt: skip
     model = make_model(part, options, tokenizer)
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if part.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = LanguagePolicy(model)
     engine = Engine(model, tokenizer, slots=part.rows, eos=None if part.uneven else ())
     rollout = product.Completions(engine, tokenizer, product.sampling(cfg), part.samples, cfg.run.seed)
@@ -292,7 +300,7 @@ def trl(part: Part, options: argparse.Namespace, count: int) -> Iterator[dict[st
     with tempfile.TemporaryDirectory() as folder:
         args = GRPOConfig(
             output_dir=folder, use_cpu=options.device == "cpu", bf16=False, max_steps=count,
-            gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": False},
+            gradient_checkpointing=part.checkpointing, gradient_checkpointing_kwargs={"use_reentrant": False},
             per_device_train_batch_size=part.micro_batch,
             gradient_accumulation_steps=-(-part.rows // part.micro_batch), num_generations=part.samples,
             max_completion_length=part.tokens, num_iterations=1, beta=0.0, temperature=1.0, shuffle_dataset=False,
@@ -398,7 +406,8 @@ def run(way: str, model: Path, folder: Path, options: argparse.Namespace) -> dic
         gaps.append(logp_gap(parts, cfg))
         return parts
 
-    torch.cuda.reset_peak_memory_stats()
+    if options.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     steps, memory = [], []
     for event in execute(create_run(cfg), build):
         if event.type == "step":
