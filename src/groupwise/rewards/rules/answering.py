@@ -119,8 +119,11 @@ def repeated_share(words: Sequence[str]) -> float:
 
 
 FEWEST_FUNCTION_WORDS = 0.25  # ordinary prose has 0.4 to 0.55
-MOST_FUNCTION_WORDS, CROWDED = 0.5, 0.12  # the second: by how much more nothing is left
-CHANCE = 1.2  # over the square root of the number of words: a short text may have more
+MOST_DIFFERENT, CROWDED = (
+    0.42,
+    0.08,
+)  # different function words as a share of all words; by how much more nothing is left
+CHANCE = 1.15  # over the square root of the number of words: a short text may have more
 BRIEF = 4  # words that need no function word among them
 ORDER_PRICE = 10.0  # per violation and word: shuffled prose has about one in ten words
 
@@ -128,7 +131,7 @@ ORDER_PRICE = 10.0  # per violation and word: shuffled prose has about one in te
 def word_order(text: str) -> float:
     """1 − 10 · violations / words, at least 0, times min(1, share of function words / 0.25).
 
-    A share above 0.5 + 1.2 / √words costs too: heaps of function words have it.
+    More different function words than 0.42 + 1.15 / √words cost too: prose says "the" and "and" again and again.
 
     A violation is a pair of neighbouring words that English does not have ("the of", "I the", "to is"), a word said
     twice in a row, a capital inside a sentence, or a sentence that starts small where others do not. One is forgiven.
@@ -149,7 +152,8 @@ def word_order(text: str) -> float:
     order = max(0.0, 1 - ORDER_PRICE * max(0, found - 1) / len(words))
     # A name or two is an answer; a heap of them is not.
     prose = (sum(word in FUNCTION_WORDS for word in words) + min(1.0, BRIEF / len(words))) / len(words)
-    crowded = max(0.0, prose - MOST_FUNCTION_WORDS - CHANCE / math.sqrt(len(words))) / CROWDED
+    different = len(FUNCTION_WORDS.intersection(words)) / len(words)
+    crowded = max(0.0, different - MOST_DIFFERENT - CHANCE / math.sqrt(len(words))) / CROWDED
     return order * min(1.0, prose / FEWEST_FUNCTION_WORDS) * max(0.0, 1 - crowded)
 
 
