@@ -13,13 +13,13 @@ import torch
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy
-from groupwise.control.ppo import build, check
+from groupwise.control.ppo import SegmentSource, build, check
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.segments import EnvironmentCopies, SeparateEnvironments
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
 from groupwise.training.session import execute
-from groupwise.types import Task
+from groupwise.types import Batch, Task
 
 Configure = Callable[..., TrainingConfig]
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -205,3 +205,26 @@ def test_the_shipped_settings_are_sound(path: Path) -> None:
     algorithm, *name = path.relative_to(CONFIGS).with_suffix("").parts
     assert cfg.task.environment == "/".join(name)
     assert cfg.task.product == ("ppo" if algorithm == "ppo" else "control")
+
+
+def test_every_task_may_have_a_scale_of_its_own() -> None:
+    def batch_of(scale: str) -> tuple[Batch, SegmentSource]:
+        cfg = TrainingConfig(
+            product="ppo", environment="reward-scales", num_envs=3, num_steps=64, seed=2, advantage_scale=scale
+        )
+        source = build(cfg).source
+        assert isinstance(source, SegmentSource)
+        return source.next(), source
+
+    (together, _), (apart, source) = batch_of("batch_std"), batch_of("task_rms")
+    # Rows lie copy by copy, and each copy plays one task: rewards of 100, 1 and 0.01.
+    spreads = together.advantages.reshape(3, 64).std(1)
+    assert spreads[0] > 1_000 * spreads[2]
+    own = apart.advantages.reshape(3, 64)
+    np.testing.assert_allclose(own.mean(1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(own.std(1, correction=0), 1.0, atol=1e-4)
+    targets = apart.returns.reshape(3, 64).square().mean(1).sqrt()
+    assert ((targets > 0.3) & (targets < 3.0)).all()
+    again = build(source.cfg).source
+    again.load_state_dict(source.state_dict())
+    assert again.state_dict()["task_units"] == source.state_dict()["task_units"]

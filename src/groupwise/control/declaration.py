@@ -43,7 +43,13 @@ PPO = Product(
     implementation="groupwise.control.ppo",
     grouped=False,
     # Stable-Baselines3's: no value clipping, and vf_coef 0.5 on a loss without the factor ½ that ours has.
-    defaults={**SMALL_NETWORK, "estimator": "gae", "value_clip": None, "value_coef": 1.0},
+    defaults={
+        **SMALL_NETWORK,
+        "estimator": "gae",
+        "advantage_scale": "batch_std",
+        "value_clip": None,
+        "value_coef": 1.0,
+    },
     metrics=METRICS,
     nameable=NAMEABLE,
 )

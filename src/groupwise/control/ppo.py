@@ -9,6 +9,8 @@ What follows GAE is in `training.learner`; what precedes it is here. Deliberate 
   which other steps it was shuffled with;
 - the gradients of actor and critic are clipped separately, so that a large value error cannot starve the policy;
 - the value loss carries its ½, so `loss.value_coef = 1` is what Stable-Baselines3 calls `vf_coef = 0.5`;
+- with `advantage.advantage_scale = "task_rms"` each task of a suite has a scale of its own, for advantages and for the
+  critic's returns, so that no task's rewards drown out another's;
 - a copy that ends restarts at once, and its last state is kept for the value after a truncation: no row of the batch
   is a reset.
 """
@@ -28,10 +30,11 @@ from groupwise.control.multitask import MultiTask
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.spaces import interface_of
-from groupwise.core import gae, zscore
+from groupwise.core import Gae, gae, zscore
 from groupwise.errors import ConfigError
 from groupwise.rollout.backends import insist_local
 from groupwise.rollout.segments import EnvironmentCopies, Episode, MakeTask, RolloutSegment, restarting
+from groupwise.training.estimators import ValueScales
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import advantage_metrics
 from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy
@@ -85,6 +88,8 @@ class SegmentSource:
         self.cfg, self.copies, self.policy = cfg, copies, policy
         self.normaliser = Normaliser(policy, copies.environment.observation_size)
         self.scales = product.chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box))
+        self.by_task = cfg.advantage.advantage_scale == "task_rms"
+        self.task_units = ValueScales()
         self.rounds = 0
 
     def next(self) -> Batch:
@@ -95,17 +100,26 @@ class SegmentSource:
         played = time.perf_counter()
         values, next_values = self._values(segment)
         # GAE per copy over the segment: δ_t = r_t + γ V(s_{t+1}) − V(s_t), A_t = Σ (γλ)^k δ_{t+k}.
-        raw = gae(
-            by_copy(self._rewards(segment)), values, next_values,
-            terminated=by_copy(segment.terminated), truncated=by_copy(segment.truncated),
-            mask=torch.ones(values.shape, dtype=torch.bool),
-            gamma=self.cfg.advantage.gamma, lam=self.cfg.advantage.gae_lambda,
-        )  # fmt: skip
+        rewards = by_copy(self._rewards(segment))
+        kinds, every = [task.kind for task in self.copies.under_way], torch.ones(values.shape, dtype=torch.bool)
+
+        def estimate(now: Tensor, after: Tensor, lam: float) -> Gae:
+            return gae(
+                rewards, now, after,
+                terminated=by_copy(segment.terminated), truncated=by_copy(segment.truncated),
+                mask=every, gamma=self.cfg.advantage.gamma, lam=lam,
+            )  # fmt: skip
+
+        unit = torch.ones(len(kinds), 1, dtype=torch.float64)
+        if self.by_task:
+            # The critic predicts each task's returns in that task's own unit; a new task starts with what was paid.
+            paid = estimate(values * 0, next_values * 0, 1.0).returns
+            unit = self.task_units.before(kinds, paid, every)[:, None]
+        raw = estimate(values * unit, next_values * unit, self.cfg.advantage.gae_lambda)
         self._see(segment, raw.returns)
-        advantages = raw.advantages.flatten()
-        # Once over all N · T steps, see above.
-        if self.cfg.advantage.advantage_normalization:
-            advantages = zscore(advantages)
+        if self.by_task:
+            unit = self.task_units.after(kinds, raw.returns, every)[:, None]
+        advantages = self._normalised(raw.advantages, kinds).flatten()
         inputs = {"obs": segment.obs[:-1], "actions": segment.actions, "action_mask": segment.allowed}
         return Batch(
             inputs={n: by_copy(table).flatten(0, 1)[:, None] for n, table in inputs.items() if table is not None},
@@ -113,7 +127,7 @@ class SegmentSource:
             behavior_logp=column(by_copy(segment.logp)),
             advantages=column(advantages),
             denominator=float(values.numel()),
-            returns=column(raw.returns),
+            returns=column(raw.returns / unit),
             values=column(values),
             metrics={**episode_metrics(segment.episodes), **advantage_metrics(raw.advantages)},
             timing={"rollout": played - clock, "advantage": time.perf_counter() - played},
@@ -131,6 +145,18 @@ class SegmentSource:
         following = values[1:].clone()
         following[torch.from_numpy(segment.truncated)] = beyond
         return values[:-1].T, following.T
+
+    def _normalised(self, advantages: Tensor, kinds: Sequence[str]) -> Tensor:
+        """Centred and scaled once over all N · T steps, see above; with `task_rms` over those of each task."""
+        if not self.cfg.advantage.advantage_normalization:
+            return advantages
+        if not self.by_task:
+            return zscore(advantages.flatten()).reshape(advantages.shape)
+        scaled = torch.empty_like(advantages)
+        for kind in set(kinds):
+            rows = torch.tensor([own == kind for own in kinds])
+            scaled[rows] = zscore(advantages[rows].flatten()).reshape(advantages[rows].shape)
+        return scaled
 
     def _rewards(self, segment: RolloutSegment) -> Array:
         """Rewards, scaled by the spread of returns and clipped where the settings ask for it."""
@@ -161,12 +187,15 @@ class SegmentSource:
 
     def state_dict(self) -> dict[str, Any]:
         copies, normaliser = self.copies.state_dict(), self.normaliser.state_dict()
-        return {"copies": copies, "normaliser": normaliser, "rounds": self.rounds}
+        units = self.task_units.state_dict()
+        return {"copies": copies, "normaliser": normaliser, "rounds": self.rounds, "task_units": units}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.copies.load_state_dict(state["copies"])
         self.normaliser.load_state_dict(state["normaliser"])
         self.rounds = state["rounds"]
+        if "task_units" in state:
+            self.task_units.load_state_dict(state["task_units"])
 
     def close(self) -> None:
         """There is nothing to release."""
