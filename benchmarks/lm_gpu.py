@@ -208,9 +208,13 @@ def make_model(part: Part, options: argparse.Namespace, tokenizer: Any) -> Any:
     with torch.device(options.device):
         model = transformers.Qwen3ForCausalLM(config).to(torch.bfloat16).eval()
     if part.uneven:
-        text = torch.randint(0, config.vocab_size, (1, 256), device=options.device)
+        # Over texts of the model's own: on random tokens, its end token is half as likely.
+        text = torch.randint(0, config.vocab_size, (16, PROMPT_LENGTH), device=options.device)
+        end = tokenizer.eos_token_id
+        text = model.generate(text, do_sample=True, top_k=0, max_new_tokens=64, suppress_tokens=[end], eos_token_id=[])
         with torch.no_grad():
-            chance = model(text).logits[0].float().softmax(-1)[:, tokenizer.eos_token_id].mean()
+            logits = model(text, logits_to_keep=64).logits.flatten(0, 1)
+            chance = torch.stack([part.float().softmax(-1)[:, end].mean() for part in logits.split(64)]).mean()
         bias = torch.zeros(config.vocab_size, dtype=torch.bfloat16, device=options.device)
         bias[tokenizer.eos_token_id] = -math.log(MEAN_LENGTH * float(chance))
         model.lm_head.bias = torch.nn.Parameter(bias, requires_grad=False)
