@@ -62,7 +62,12 @@ def with_strong_adapter(model: Any) -> Any:
 # The interpreter takes a few seconds for each.
 @pytest.mark.parametrize(
     ("family", "lengths"),
-    [("qwen3", (24, 24)), ("llama-biases", (18, 3)), ("llama-scaled-rope", (20, 20)), ("qwen2", (3,))],
+    [
+        ("qwen3", (24, 24)),
+        ("llama-biases", (18, 3)),
+        pytest.param("llama-scaled-rope", (20, 20), marks=pytest.mark.long),
+        pytest.param("qwen2", (3,), marks=pytest.mark.long),
+    ],
 )
 def test_values_and_gradients_are_those_of_the_modules(
     family: str, lengths: tuple[int, ...], device: torch.device
@@ -70,7 +75,7 @@ def test_values_and_gradients_are_those_of_the_modules(
     compare_with_modules(fused_policy(make_model(family, num_hidden_layers=2), device), groups(lengths, members=2))
 
 
-@pytest.mark.parametrize("family", ["llama-biases", "qwen3"])
+@pytest.mark.parametrize("family", [pytest.param("llama-biases", marks=pytest.mark.long), "qwen3"])
 def test_an_adapters_gradients_are_those_of_the_modules(family: str, device: torch.device) -> None:
     compare_with_modules(
         fused_policy(with_strong_adapter(make_model(family, num_hidden_layers=2)), device), groups((24, 5), members=2)
@@ -83,6 +88,7 @@ def test_recomputed_layers_give_the_same(device: torch.device) -> None:
     compare_with_modules(fused_policy(model, device), groups((20, 20), members=2))
 
 
+@pytest.mark.long
 def test_frozen_matrices_and_norms_are_left_alone(device: torch.device) -> None:
     model = make_model("llama")
     model.model.layers[0].requires_grad_(False)
