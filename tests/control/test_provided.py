@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import gymnasium
@@ -192,3 +193,11 @@ def test_a_callback_that_returns_false_ends_training() -> None:
     assert seen[-1] == "end"
     model.learn(total_steps=2)
     assert model.num_steps == 3
+
+
+def test_the_example_in_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text("utf8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(block, "environments.md", "exec"), {"__name__": "page"})  # noqa: S102
+    one, several = capsys.readouterr().out.splitlines()
+    assert one == several
