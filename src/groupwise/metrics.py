@@ -214,6 +214,11 @@ COMMON: tuple[Metric, ...] = (
     Metric(name="optim/skipped", meaning="optimiser steps skipped because a gradient was not finite", unit="steps"),
     Metric(name="optim/steps", meaning="optimiser steps taken", unit="steps"),
     Metric(name="optim/epochs", meaning="passes over the step's batch", unit="passes"),
+    Metric(
+        name="optim/task_conflicts",
+        meaning="pairs of tasks whose gradients point against each other, with optim.gradient_surgery",
+        unit="share",
+    ),
     Metric(name="optim/kl_coef", meaning="coefficient of the KL penalty"),
     Metric(name="answers/words", meaning="mean length of an answer", unit="words"),
     Metric(name="answers/sameness", meaning="overlap of answers to different tasks", unit="share", better="lower"),

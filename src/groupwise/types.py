@@ -218,6 +218,8 @@ class Batch:
     on tokens of the learner's own version (or `SHOWN`) the ratio is taken against the learner's log-probabilities
     before its first change, which the learner may keep in `old_logp`. Without versions, and on all other tokens, it is
     taken against `behavior_logp`.
+
+    `tasks` [B, T] numbers the task that each row is about, where the learner asks for it.
     """
 
     # Column t of every tensor is about the action at t; the shift of language models is already done.
@@ -237,6 +239,7 @@ class Batch:
     reference_logp: Tensor | None = None
     returns: Tensor | None = None
     values: Tensor | None = None
+    tasks: Tensor | None = None
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     timing: Metrics = field(default_factory=dict)
     samples: int = 0
@@ -262,7 +265,7 @@ class Batch:
 
 TENSOR_FIELDS = (
     "mask", "behavior_logp", "advantages", "keep", "versions", "old_logp", "weight_group", "weights",
-    "reference_logp", "returns", "values",
+    "reference_logp", "returns", "values", "tasks",
 )  # fmt: skip
 
 

@@ -87,6 +87,16 @@ CASES: list[tuple[Rule, str, dict[str, tuple[Any, ...]], Any]] = [
         {"early_stopping": BOTH, "target_reward": (None, 0.0, -1.0), "eval_steps": (0, 1)},
         lambda o: o["eval_steps"] == 0 and (o["early_stopping"] or o["target_reward"] is not None),
     ),
+    (
+        rules.surgery_needs_all_weights, "optim.gradient_surgery",
+        {"gradient_surgery": ("none", "pcgrad"), "sharding": ("ddp", "fsdp")},
+        lambda o: (o["gradient_surgery"], o["sharding"]) == ("pcgrad", "fsdp"),
+    ),
+    (
+        rules.surgery_is_for_small_networks, "optim.gradient_surgery",
+        {"gradient_surgery": ("none", "pcgrad"), "product": ("language", "agent", "code", "control", "ppo")},
+        lambda o: o["gradient_surgery"] == "pcgrad" and o["product"] not in {"control", "ppo"},
+    ),
 ]  # fmt: skip
 
 
@@ -160,7 +170,7 @@ def test_servers_are_named_for_a_sampler_of_a_language_model(sampler: str, serve
 def test_every_rule_of_this_file_is_applied_and_every_setting_of_one_exists() -> None:
     public = [value for name, value in vars(rules).items() if callable(value) and _returns_finding(value)]
     assert set(RULES) == set(public)
-    assert len(RULES) == len(public) == 20
+    assert len(RULES) == len(public) == 22
     known = {setting.flat for section in SECTIONS.values() for setting in settings_of(section).values()}
     assert all(set(settings_of_rule(rule)) <= known for rule in RULES)
 

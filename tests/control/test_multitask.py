@@ -3,13 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from groupwise.control import ppo
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar
 from groupwise.control.classic.pendulums import Pendulum
 from groupwise.control.grpo import BEYOND_EVALUATION, build, make_tasks
 from groupwise.control.multitask import SUITES, MultiTask, SuiteTask, TaskCurriculum, make_suite
 from groupwise.control.policy import MLPPolicy
-from groupwise.errors import ContractError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import random_actions
 from groupwise.rollout.episodes import collect_groups
@@ -163,3 +164,25 @@ def test_a_suite_trains_and_its_evaluation_tells_the_tasks_apart(small_config, n
         assert 0 < metrics[f"eval/{kind}/length_mean"] <= 40
     steps = [e.data["metrics"] for e in events if e.type == "step"]
     assert len(steps) == 2
+
+
+GROUPS = {"num_generations": 4, "tasks_per_step": 3}
+BASELINE = {"product": "ppo", "estimator": "gae", "num_envs": 6, "num_steps": 32, "value_clip": None}
+
+
+@pytest.mark.parametrize(("make", "own"), [(build, GROUPS), (ppo.build, BASELINE)])
+def test_gradient_surgery_trains_a_suite_and_says_how_often_tasks_conflict(small_config, make, own):
+    cfg = small_config(environment="reward-scales", gradient_surgery="pcgrad", num_episodes=2, eval_steps=0, **own)
+    steps = [e.data["metrics"] for e in execute(create_run(cfg), make) if e.type == "step"]
+    shares = [step["optim/task_conflicts"] for step in steps]
+    assert len(shares) == 2
+    assert all(0 <= share <= 1 for share in shares)
+    assert sum(shares) > 0
+
+
+@pytest.mark.parametrize(("make", "own"), [(build, GROUPS), (ppo.build, BASELINE)])
+def test_gradient_surgery_needs_several_tasks(small_config, make, own):
+    with pytest.raises(ConfigError, match="is about several tasks, but CartPole is one") as refused:
+        make(small_config(environment="CartPole-v1", gradient_surgery="pcgrad", **own))
+    assert refused.value.field == "optim.gradient_surgery"
+    assert "suite" in refused.value.hint

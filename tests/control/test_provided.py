@@ -145,6 +145,10 @@ def test_a_multi_task_environment_says_its_task_in_the_info() -> None:
     parts = build(model.cfg)
     batch = parts.source.next()
     assert {record.task_id.rpartition("/")[0] for record in batch.records} == {"far"}
+    # So there may be several, and their gradients can be kept apart.
+    batch = build(model.cfg.replace(gradient_surgery="pcgrad")).source.next()
+    assert batch.tasks is not None
+    assert batch.tasks.shape == batch.mask.shape
 
 
 @pytest.mark.parametrize(

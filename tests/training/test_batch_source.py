@@ -425,7 +425,7 @@ def test_a_batch_is_selected_and_moved_with_everything_in_it() -> None:
     names = [field.name for field in fields(Batch) if field.type in ("Tensor", "Tensor | None")]
     tensors = {name: rows + n for n, name in enumerate(names)}
     batch = Batch({"x": rows, "y": rows[:, 0]}, denominator=9.0, total_rows=5, total_tokens=8, **tensors)  # type: ignore[arg-type]
-    assert len(tensors) == 11
+    assert len(tensors) == 12
     part = batch.select(torch.tensor([2, 0]))
     for name, tensor in tensors.items():
         assert torch.equal(getattr(part, name), tensor[[2, 0]]), name

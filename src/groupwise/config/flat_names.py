@@ -119,6 +119,7 @@ class SettingNames(TypedDict, total=False):
     micro_batch_tokens: int | None
     num_epochs: int
     kl_stop: float | None
+    gradient_surgery: Literal["none", "pcgrad"]
     bf16: bool
     fp16: bool
     # ranks

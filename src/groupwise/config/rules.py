@@ -295,6 +295,31 @@ def a_sampler_samples_text(sampler: str, product: str) -> Finding | None:
     )
 
 
+def surgery_needs_all_weights(gradient_surgery: str, sharding: str) -> Finding | None:
+    """`gradient_surgery` excludes `sharding = "fsdp"`."""
+    # A rank that has a part of the weights sees a part of each product of two gradients.
+    if gradient_surgery == "none" or sharding != "fsdp":
+        return None
+    return Finding(
+        "optim.gradient_surgery",
+        f"optim.gradient_surgery = {gradient_surgery!r} does not work with ranks.sharding = 'fsdp'",
+        "set ranks.sharding = 'ddp'",
+    )
+
+
+def surgery_is_for_small_networks(gradient_surgery: str, product: str) -> Finding | None:
+    """`gradient_surgery` needs a `product` without a language model."""
+    # It keeps one gradient per task: as many copies of all weights.
+    if gradient_surgery == "none" or not any(section_name(s) == "language" for s in find(product).sections):
+        return None
+    return Finding(
+        "optim.gradient_surgery",
+        f"optim.gradient_surgery = {gradient_surgery!r} keeps one gradient per task, for which a language model is too "
+        "large",
+        "leave it out; advantage.advantage_scale = 'task_rms' gives every task the same scale",
+    )
+
+
 Rule = Callable[..., Finding | None]
 RULES: tuple[Rule, ...] = (
     one_precision,
@@ -317,6 +342,8 @@ RULES: tuple[Rule, ...] = (
     workers_have_limits,
     a_sampler_needs_servers,
     a_sampler_samples_text,
+    surgery_needs_all_weights,
+    surgery_is_for_small_networks,
 )
 
 

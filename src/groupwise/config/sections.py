@@ -327,6 +327,9 @@ class OptimSettings(Section):
     kl_stop: float | None = setting(
         None, "end the passes once the policy has moved this far (KL) from the one that sampled; null is off", gt=0
     )
+    gradient_surgery: Literal["none", "pcgrad"] = setting(
+        "none", "pcgrad: remove from each task's gradient what points against another task's; see docs/environments.md"
+    )
     bf16: bool = setting(False, "train in bfloat16")
     fp16: bool = setting(False, "train in float16 with a gradient scaler")
 

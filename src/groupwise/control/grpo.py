@@ -19,7 +19,7 @@ from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
 from groupwise.control.environments import make_environment
 from groupwise.control.episode_workers import EpisodeWorker, collect_on_workers
 from groupwise.control.gif import write_gif
-from groupwise.control.multitask import MultiTask, TaskCurriculum
+from groupwise.control.multitask import MultiTask, TaskCurriculum, insist_on_several_tasks
 from groupwise.control.normaliser import Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.spaces import Interface, interface_of
@@ -119,7 +119,15 @@ def chosen(setting: bool | None, usual: bool) -> bool:
 def check(cfg: TrainingConfig) -> None:
     """Refuse settings that cannot work, before a run folder exists."""
     refuse_sequence_losses(cfg)
-    make_environment(cfg.task)
+    environment = make_environment(cfg.task)
+    if cfg.optim.gradient_surgery != "none" and not names_its_tasks(environment):
+        insist_on_several_tasks(environment, "optim.gradient_surgery", cfg.optim.gradient_surgery)
+
+
+def names_its_tasks(environment: VectorEnvironment) -> bool:
+    """Whether the info of a reset says which task an episode is about."""
+    environment.reset([0])
+    return any(getattr(environment, "task_names", []))
 
 
 def notes(cfg: TrainingConfig) -> tuple[str, ...]:

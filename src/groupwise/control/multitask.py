@@ -15,8 +15,8 @@ import numpy as np
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar
 from groupwise.control.classic.pendulums import Acrobot
-from groupwise.errors import ContractError
-from groupwise.rollout.contract import action_mask_of, action_space_of
+from groupwise.errors import ConfigError, ContractError
+from groupwise.rollout.contract import action_mask_of, action_space_of, name_of
 from groupwise.types import ActionSpace, Array, Discrete, Group, Task, VectorEnvironment
 
 
@@ -129,6 +129,15 @@ def common_actions(name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
         return spaces[0]
     hint = "Combine tasks with Discrete actions, or tasks whose actions are the same."
     raise ContractError(f"One policy cannot handle all tasks of {name}: {', '.join(map(str, spaces))}", hint=hint)
+
+
+def insist_on_several_tasks(environment: VectorEnvironment, setting: str, value: str) -> None:
+    """Refuse a setting that is about several tasks where there is only one."""
+    if isinstance(environment, MultiTask) and len(environment.kinds) > 1:
+        return
+    message = f"{setting} = {value!r} is about several tasks, but {name_of(environment)} is one"
+    hint = "Train on a suite, such as reward-scales or a TOML file of tasks, or leave it out."
+    raise ConfigError(message, hint=hint, field=setting)
 
 
 def weighted_order(weights: Sequence[float]) -> list[int]:

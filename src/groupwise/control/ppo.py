@@ -26,7 +26,7 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.control import grpo as product
 from groupwise.control.environments import make_environment
-from groupwise.control.multitask import MultiTask
+from groupwise.control.multitask import MultiTask, insist_on_several_tasks
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.spaces import interface_of
@@ -34,7 +34,7 @@ from groupwise.core import Gae, gae, zscore
 from groupwise.errors import ConfigError
 from groupwise.rollout.backends import insist_local
 from groupwise.rollout.segments import EnvironmentCopies, Episode, MakeTask, RolloutSegment, restarting
-from groupwise.training.estimators import ValueScales
+from groupwise.training.estimators import ValueScales, task_numbers
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import advantage_metrics
 from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy
@@ -78,7 +78,9 @@ def check(cfg: TrainingConfig) -> None:
         message = "policy.use_reference_model = true, but PPO does not use a reference model"
         hint = "Leave it out; optim.kl_stop limits a single update."
         raise ConfigError(message, hint=hint, field="policy.use_reference_model")
-    make_environment(cfg.task)
+    environment = make_environment(cfg.task)
+    if cfg.optim.gradient_surgery != "none":
+        insist_on_several_tasks(environment, "optim.gradient_surgery", cfg.optim.gradient_surgery)
 
 
 class SegmentSource:
@@ -120,6 +122,7 @@ class SegmentSource:
         if self.by_task:
             unit = self.task_units.after(kinds, raw.returns, every)[:, None]
         advantages = self._normalised(raw.advantages, kinds).flatten()
+        apart = self.cfg.optim.gradient_surgery != "none"
         inputs = {"obs": segment.obs[:-1], "actions": segment.actions, "action_mask": segment.allowed}
         return Batch(
             inputs={n: by_copy(table).flatten(0, 1)[:, None] for n, table in inputs.items() if table is not None},
@@ -129,6 +132,7 @@ class SegmentSource:
             denominator=float(values.numel()),
             returns=column(raw.returns / unit),
             values=column(values),
+            tasks=task_numbers(kinds)[:, None].expand(values.shape).reshape(-1, 1) if apart else None,
             metrics={**episode_metrics(segment.episodes), **advantage_metrics(raw.advantages)},
             timing={"rollout": played - clock, "advantage": time.perf_counter() - played},
             samples=values.numel(),

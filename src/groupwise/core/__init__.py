@@ -10,6 +10,7 @@ In the order data flows:
     losses            log-probabilities and advantages → the policy loss (open this first); the critic's loss
       surrogates      what one token contributes, one function per family of objectives
       divergence      KL to a reference and its coefficient, the entropy bonus
+    gradient_surgery  gradients of tasks that conflict → gradients that do not
     shapes            checks that open every function
     grouping/         what keeps state: which attempts belong together, and what a group weighs
 """
@@ -23,6 +24,7 @@ from groupwise.core.advantages import (
     zero_spread_groups,
 )
 from groupwise.core.divergence import ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
+from groupwise.core.gradient_surgery import conflict_share, project_conflicts, random_orders
 from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
 from groupwise.core.grouping.weighting import group_sizes, make_weighting
 from groupwise.core.losses import (
@@ -50,9 +52,9 @@ from groupwise.core.tokens import (
 __all__ = [
     "LOSSES", "Baseline", "Gae", "Grouping", "LossRule", "PolicyLoss",
     "ReferenceKl", "SamplerMismatch", "Scale", "Summaries", "adapt_kl_coefficient", "check_baseline", "clip_range",
-    "discounted_returns", "entropy_bonus", "explained_variance", "gae", "group_advantages", "group_return_to_go",
-    "group_sizes", "kl_estimate", "loss_denominator", "loss_rule", "make_grouping",
+    "conflict_share", "discounted_returns", "entropy_bonus", "explained_variance", "gae", "group_advantages",
+    "group_return_to_go", "group_sizes", "kl_estimate", "loss_denominator", "loss_rule", "make_grouping",
     "make_weighting", "masked_mean", "mean_square_by_level", "off_policy_mask", "overlong_mask", "policy_loss",
-    "sampler_mismatch", "summarise", "token_entropy", "token_logp", "top_entropy_mask", "turn_advantages",
-    "turn_numbers", "value_loss", "zero_spread_groups", "zscore",
+    "project_conflicts", "random_orders", "sampler_mismatch", "summarise", "token_entropy", "token_logp",
+    "top_entropy_mask", "turn_advantages", "turn_numbers", "value_loss", "zero_spread_groups", "zscore",
 ]  # fmt: skip

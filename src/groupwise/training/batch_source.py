@@ -33,6 +33,7 @@ from groupwise.training.estimators import (
     estimate_advantages,
     padded,
     scored_attempts,
+    task_numbers,
 )
 from groupwise.training.group_assignment import GroupAssignment
 from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least_single, autocast, row_ends
@@ -293,6 +294,7 @@ class GroupSource:
         loss, optim, rows = self.cfg.loss, self.cfg.optim, self.collate(attempts)
         # Under autocast the learner computes in another precision than any sampler.
         rounded = rows.engine or optim.bf16 or optim.fp16
+        apart = optim.gradient_surgery != "none"
 
         def picked(table: Tensor | None) -> Tensor | None:
             return None if table is None else rows.pick(table).to(rows.behavior_logp.dtype)
@@ -311,6 +313,7 @@ class GroupSource:
             weights=_product(rows.weights, picked(_by_step(weights, attempts.mask))),
             returns=picked(estimate.returns),
             values=picked(estimate.values),
+            tasks=rows.pick(task_numbers(attempts.kinds)[:, None].expand_as(attempts.mask)) if apart else None,
         )
 
     def _without_idle_rows(self, batch: Batch) -> Batch:

@@ -107,9 +107,7 @@ def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
     members = tuple(trajectory for trajectory, _, _ in chosen)
     tasks = [groups[number].group.task for _, _, number in chosen]
     kinds = tuple(task.kind for task in tasks)
-    # Numbered in the order of first appearance, so that equal batches have equal groups.
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-    by_task = torch.tensor([numbers[kind] for kind in kinds], dtype=torch.long)
+    by_task = task_numbers(kinds)
     return Attempts(
         members=members,
         scores=tuple(score for _, score, _ in chosen),
@@ -121,6 +119,12 @@ def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
         rewards=padded([credited(m, score) for m, score, _ in chosen], np.float64),
         mask=padded([m.mask for m in members], np.bool_),
     )
+
+
+def task_numbers(kinds: Sequence[str]) -> Tensor:
+    """A number [B] for each name, in the order of first appearance, so that equal batches have equal numbers."""
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    return torch.tensor([numbers[kind] for kind in kinds], dtype=torch.long)
 
 
 def credited(trajectory: Trajectory, score: Score) -> Array:

@@ -11,7 +11,8 @@ Departures from the papers, all on purpose:
 - the ratio of samples of the present version is taken against the learner's own log-probabilities before its first
   change, so that it starts at exactly 1 in any precision; the sampler's are a weight on the loss. Where the two agree
   (float32), later optimiser steps use the sampler's, and nothing is computed twice;
-- actor and critic gradients are clipped separately, so that a large value error cannot starve the policy.
+- actor and critic gradients are clipped separately, so that a large value error cannot starve the policy;
+- with `optim.gradient_surgery` each task of an optimiser step has its own gradient first.
 
 On many ranks all have the complete batch and shuffle it alike. Each learns from its share of an optimiser step's rows;
 denominators are those of all rows, and gradients and metrics are added up over ranks before anything depends on them.
@@ -35,6 +36,7 @@ from groupwise.core.surrogates import CISPO_CAP
 from groupwise.training.micro_batches import (
     MicroBatches,
     OptimiserStep,
+    TaskGradients,
     acting_rows,
     at_least_single,
     autocast,
@@ -152,7 +154,10 @@ class Learner:
         # Listing a network's parameters walks all its modules, and every optimiser step needs them.
         learns = self.trained.policy
         self.actor, self.critic = list(learns.actor_parameters()), list(learns.critic_parameters())
-        self.optimizer = _optimizer(self.actor, self.critic, cfg)
+        # Weights that both use are the actor's.
+        shared = {id(parameter) for parameter in self.actor}
+        self._critic_alone = [parameter for parameter in self.critic if id(parameter) not in shared]
+        self.optimizer = _optimizer(self.actor, self._critic_alone, cfg)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=cfg.optim.fp16)
         self.generator = torch.Generator().manual_seed(cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "learning", self.trained.passes)
@@ -261,6 +266,7 @@ class Learner:
             tokens=max(1.0, float(batch.mask[rows].sum())),
             entropy_denominator=max(1.0, tokens / count),
             first=first,
+            tasks=() if batch.tasks is None else tuple(batch.tasks[rows].amax(1).unique().tolist()),
         )
 
     def _part(self, batch: Batch, rows: Tensor) -> Batch:
@@ -327,10 +333,23 @@ class Learner:
 
     def _gradients(self, step: OptimiserStep) -> dict[str, Tensor]:
         """Add up the gradients of a step's micro-batches; return the terms of its loss and metrics, on all ranks."""
+        if not step.tasks:
+            return UpdateMetrics.over_parts(self._passes(step, step.batch), self.ranks)
+        assert step.batch.tasks is not None
+        # Padding has number 0, so the largest number of a row is its task.
+        tasks, terms = step.batch.tasks.amax(1), []
+        apart = TaskGradients(self.actor, self._critic_alone)
+        for task in step.tasks:
+            terms += self._passes(step, step.batch.select(tasks == task))
+            apart.take()
+        return {**UpdateMetrics.over_parts(terms, self.ranks), "optim/task_conflicts": apart.merge(self.generator)}
+
+    def _passes(self, step: OptimiserStep, rows: Batch) -> list[dict[str, Tensor]]:
+        """Add the gradients of these rows and of the other ranks'; return the terms of this rank's micro-batches."""
 
         def passes() -> list[dict[str, Tensor]]:
             return self.micro_batches.over(
-                step.batch,
+                rows,
                 lambda part: self._backward(part, step),
                 self._drop_gradients,
                 lambda: self._backward(step.stand_in, step, idle=True),
@@ -339,7 +358,7 @@ class Learner:
         # In step, an error of one rank is met by the others where they are; otherwise they are told here.
         terms = passes() if self.trained.sharded else self.ranks.together(passes)
         self.trained.sum_gradients([*self.actor, *self.critic])
-        return UpdateMetrics.over_parts(terms, self.ranks)
+        return terms
 
     def _drop_gradients(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -560,11 +579,8 @@ def _critic_metrics(batch: Batch) -> dict[str, float]:
 
 
 def _optimizer(actor: list[Parameter], critic: list[Parameter], cfg: TrainingConfig) -> torch.optim.Optimizer:
-    # Two groups, because actor and critic may have different learning rates; shared weights are the actor's.
-    groups = [{"params": actor}]
-    shared = {id(parameter) for parameter in actor}
-    if own := [parameter for parameter in critic if id(parameter) not in shared]:
-        groups.append({"params": own})
+    # Two groups, because actor and critic may have different learning rates.
+    groups = [{"params": actor}, *([{"params": critic}] if critic else [])]
     optim = cfg.optim
     return torch.optim.AdamW(
         groups, lr=optim.learning_rate, betas=(optim.adam_beta1, optim.adam_beta2), eps=optim.adam_epsilon,

@@ -1,4 +1,5 @@
-"""What goes through the policy at once: optimiser steps, the micro-batches they are cut into, and their precision.
+"""What goes through the policy at once: optimiser steps, the micro-batches they are cut into, their precision, and
+gradients that are taken task by task.
 
 How rows are split never changes a result beyond rounding. So a split that did not fit into memory is made again with
 half the rows or tokens: the gradients added up so far are dropped, the rows stay the same, and the size stays small
@@ -11,7 +12,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
+from groupwise import core
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError, ResourceError
 from groupwise.types import Batch, Hint
@@ -34,7 +37,8 @@ class OptimiserStep:
     """This rank's rows of one optimiser step, and the numbers that the sums over all ranks' rows are divided by.
 
     `stand_in` is a row of any rank, for passes that must be made though there are no rows for them. `first` says that
-    the policy has not changed since the batch came.
+    the policy has not changed since the batch came. `tasks` are those of all
+    ranks' rows, for gradient surgery.
     """
 
     batch: Batch
@@ -43,6 +47,36 @@ class OptimiserStep:
     tokens: float
     entropy_denominator: float
     first: bool
+    tasks: tuple[int, ...] = ()
+
+
+class TaskGradients:
+    """Gradient surgery: the gradients of one optimiser step, task by task, and their sum once none opposes another.
+
+    A task's gradient is its part of the usual one, so without conflicts the step is the usual one too. Networks that
+    share no weights, such as actor and critic, are treated separately: a conflict between critics says nothing about
+    the policies.
+    """
+
+    def __init__(self, *networks: Sequence[Parameter]) -> None:
+        self.networks = [network for network in networks if network]
+        self.taken: list[list[Tensor]] = [[] for _ in self.networks]
+
+    def take(self) -> None:
+        """Keep the gradients that the weights have now as those of one task, and clear them."""
+        for network, taken in zip(self.networks, self.taken, strict=True):
+            taken.append(torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in network]))
+            for parameter in network:
+                parameter.grad = None
+
+    def merge(self, random: torch.Generator) -> Tensor:
+        """Give the weights the sum of the projected gradients; return the share of conflicts in the first network."""
+        orders = core.random_orders(len(self.taken[0]), random)
+        for network, taken in zip(self.networks, self.taken, strict=True):
+            total = core.project_conflicts(torch.stack(taken), orders).sum(0)
+            for parameter, part in zip(network, total.split([p.numel() for p in network]), strict=True):
+                parameter.grad = part.view_as(parameter)
+        return core.conflict_share(torch.stack(self.taken[0]))
 
 
 def row_ends(mask: Tensor) -> Tensor:
@@ -63,7 +97,7 @@ def check_batch(batch: Batch) -> None:
         tensor = getattr(batch, name)
         if tensor is not None and tensor.dtype != torch.bool:
             raise ContractError(f"a batch's {name} is {tensor.dtype}; it must be torch.bool")
-    for name in ("behavior_logp", "advantages", "versions", "old_logp", "reference_logp", "returns", "values"):
+    for name in ("behavior_logp", "advantages", "versions", "old_logp", "reference_logp", "returns", "values", "tasks"):
         tensor = getattr(batch, name)
         if tensor is not None and tuple(tensor.shape) != shape:
             raise ContractError(f"a batch's {name} has shape {tuple(tensor.shape)}; the mask's is {shape}")

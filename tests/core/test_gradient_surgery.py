@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.control.papers.pcgrad import project_conflicts, random_orders
+from groupwise.core.gradient_surgery import conflict_share, project_conflicts, random_orders
 
 
 def test_two_conflicting_gradients_by_hand() -> None:
@@ -48,6 +48,12 @@ def test_leading_dimensions_are_independent_and_zeros_do_nothing() -> None:
 def test_random_orders_are_permutations() -> None:
     orders = random_orders(4, torch.Generator().manual_seed(0))
     assert torch.equal(orders.sort(1).values, torch.arange(4).expand(4, 4))
+
+
+def test_conflicts_are_counted_by_pairs() -> None:
+    """(1, 0) and (−1, 1) conflict; (0, 1) conflicts with neither."""
+    assert float(conflict_share(torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 1.0]]))) == pytest.approx(1 / 3)
+    assert float(conflict_share(torch.ones(1, 2))) == 0
 
 
 def test_shapes_are_checked() -> None:
