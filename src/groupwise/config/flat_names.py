@@ -63,6 +63,9 @@ class SettingNames(TypedDict, total=False):
     # policy
     model_name: str | None
     hidden_sizes: Sequence[int]
+    architecture: Literal["layers", "soft_modules"]
+    module_count: int
+    module_width: int
     normalize_observations: bool | None
     use_reference_model: bool
     gradient_checkpointing: bool

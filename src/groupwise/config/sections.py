@@ -128,6 +128,11 @@ class PolicySettings(Section):
     hidden_sizes: tuple[Annotated[int, Field(ge=1)], ...] = setting(
         (64, 64), "hidden layers of a control policy; [] makes it linear"
     )
+    architecture: Literal["layers", "soft_modules"] = setting(
+        "layers", "network of a control policy; soft_modules: modules that the tasks of a suite share, routed by task"
+    )
+    module_count: int = setting(4, "soft modules in each of their two layers", ge=1, le=64)
+    module_width: int = setting(16, "units of a soft module", ge=1, le=1024)
     normalize_observations: bool | None = setting(
         None, "normalise the observations of a control policy by their running mean and deviation; null: if its "
         "actions are continuous"

@@ -22,6 +22,7 @@ from groupwise.control.gif import write_gif
 from groupwise.control.multitask import MultiTask, TaskCurriculum, insist_on_several_tasks
 from groupwise.control.normaliser import Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy, Network
+from groupwise.control.soft_modules import soft_modules
 from groupwise.control.spaces import Interface, interface_of
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError, ContractError
@@ -52,10 +53,23 @@ def make_policy(cfg: TrainingConfig, interface: Interface, network: Network | No
         hidden_sizes=cfg.policy.hidden_sizes,
         critic=needs_critic(cfg.advantage.estimator),
         seed=cfg.run.seed,
-        network=network,
+        network=network or network_of(cfg, interface),
         normalise=chosen(cfg.policy.normalize_observations, isinstance(actions, Box) and not sees_images(interface)),
         interface=interface,
     )
+
+
+def network_of(cfg: TrainingConfig, interface: Interface) -> Network | None:
+    """The network that `policy.architecture` asks for; None for the usual layers."""
+    policy = cfg.policy
+    if policy.architecture == "layers":
+        return None
+    if not interface.tasks:
+        given = f"policy.architecture = {policy.architecture!r}"
+        message = f"{given} is routed by task, but {cfg.task.environment} does not tell its task"
+        hint = "Train on a suite, such as reward-scales or a TOML file of tasks, or leave it out."
+        raise ConfigError(message, hint=hint, field="policy.architecture")
+    return soft_modules(interface.tasks, modules=policy.module_count, width=policy.module_width, seed=cfg.run.seed)
 
 
 def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | None = None) -> Parts:
@@ -120,6 +134,7 @@ def check(cfg: TrainingConfig) -> None:
     """Refuse settings that cannot work, before a run folder exists."""
     refuse_sequence_losses(cfg)
     environment = make_environment(cfg.task)
+    network_of(cfg, interface_of(environment))
     if cfg.optim.gradient_surgery != "none" and not names_its_tasks(environment):
         insist_on_several_tasks(environment, "optim.gradient_surgery", cfg.optim.gradient_surgery)
 
@@ -132,11 +147,17 @@ def names_its_tasks(environment: VectorEnvironment) -> bool:
 
 def notes(cfg: TrainingConfig) -> tuple[str, ...]:
     """Settings that were changed but have no effect here, and groups that cannot teach."""
-    found = [f"{name} has no effect on a control run" for name in changed(cfg, IDLE_SETTINGS)]
+    idle = (*IDLE_SETTINGS, *idle_sizes(cfg))
+    found = [f"{name} has no effect on a control run" for name in changed(cfg, idle)]
     if cfg.rollout.num_generations == 1 and not needs_critic(cfg.advantage.estimator):
         nothing = "a group of one has nothing to be compared with and learns nothing; 8 is usual"
         found.append(f"rollout.num_generations = 1: {nothing}")
     return (*found, *group_notes(cfg))
+
+
+def idle_sizes(cfg: TrainingConfig) -> tuple[str, ...]:
+    """The sizes of the network that `policy.architecture` does not ask for."""
+    return ("module_count", "module_width") if cfg.policy.architecture == "layers" else ("hidden_sizes",)
 
 
 def changed(cfg: TrainingConfig, names: Sequence[str]) -> list[str]:

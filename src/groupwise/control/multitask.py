@@ -15,6 +15,7 @@ import numpy as np
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar
 from groupwise.control.classic.pendulums import Acrobot
+from groupwise.control.spaces import plain_interface
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.contract import action_mask_of, action_space_of, name_of
 from groupwise.types import ActionSpace, Array, Discrete, Group, Task, VectorEnvironment
@@ -51,6 +52,8 @@ class MultiTask:
         self._width = max(part.environment.observation_size for part in parts)
         self._tells = tell_task
         self.observation_size = self._width + (len(parts) if tell_task else 0)
+        plain = plain_interface(self.observation_size, self.action_space)
+        self.interface = replace(plain, tasks=len(parts) if tell_task else 0)
         # A limit for the suite shortens its tasks but never lengthens them.
         for part in parts:
             part.environment.max_steps = min(part.environment.max_steps, max_steps or part.environment.max_steps)

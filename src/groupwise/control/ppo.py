@@ -54,7 +54,8 @@ def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
     environment = restarting(lambda: make_environment(cfg.task))
     policy = product.make_policy(cfg, interface_of(environment), network)
     copies = EnvironmentCopies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
-    idle = tuple(f"{name} has no effect on a PPO run" for name in product.changed(cfg, IDLE_SETTINGS))
+    unused = product.changed(cfg, (*IDLE_SETTINGS, *product.idle_sizes(cfg)))
+    idle = tuple(f"{name} has no effect on a PPO run" for name in unused)
     return product.make_parts(cfg, policy, SegmentSource(cfg, copies, policy), idle)
 
 
@@ -79,6 +80,7 @@ def check(cfg: TrainingConfig) -> None:
         hint = "Leave it out; optim.kl_stop limits a single update."
         raise ConfigError(message, hint=hint, field="policy.use_reference_model")
     environment = make_environment(cfg.task)
+    product.network_of(cfg, interface_of(environment))
     if cfg.optim.gradient_surgery != "none":
         insist_on_several_tasks(environment, "optim.gradient_surgery", cfg.optim.gradient_surgery)
 

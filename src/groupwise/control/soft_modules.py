@@ -1,4 +1,4 @@
-"""A network of soft modules for several tasks: `build(cfg, network=soft_modules(tasks=3))`.
+"""A network of soft modules for several tasks: `policy.architecture = "soft_modules"`.
 
 "Multi-Task Reinforcement Learning with Soft Modularization" (arXiv 2003.13661): the modules see only the state; a
 routing network that sees state and task decides how to combine them.
@@ -78,6 +78,14 @@ class SoftModules(nn.Module):
         return soft_route(answers, gathered).squeeze(-2)
 
 
-def soft_modules(tasks: int, *, modules: int = 4, width: int = 16) -> Callable[[int, int], nn.Module]:
-    """A factory of such networks for `product.build` and `ControlModel`."""
-    return lambda inputs, outputs: SoftModules(inputs, outputs, tasks=tasks, modules=modules, width=width)
+def soft_modules(tasks: int, *, modules: int = 4, width: int = 16, seed: int = 0) -> Callable[[int, int], nn.Module]:
+    """A factory of such networks, each with weights of its own that depend on the seed alone."""
+    seeds = torch.Generator().manual_seed(seed)
+
+    def make(inputs: int, outputs: int) -> nn.Module:
+        # Torch initialises layers from the global random state, which is put back.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=seeds)))
+            return SoftModules(inputs, outputs, tasks=tasks, modules=modules, width=width)
+
+    return make

@@ -44,10 +44,14 @@ def is_image(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Interface:
-    """The spaces that a policy was trained on; `batch` below is the number of observations seen at once."""
+    """The spaces that a policy was trained on; `batch` below is the number of observations seen at once.
+
+    In a suite, the last `tasks` numbers of a row are a one-hot of the task.
+    """
 
     observation: Space
     action: Space
+    tasks: int = 0
 
     @cached_property
     def parts(self) -> tuple[RowPart, ...]:
@@ -115,7 +119,8 @@ class Interface:
         return self.each_action(chosen)[0]
 
     def to_bytes(self) -> bytes:
-        return json.dumps({"observation": self.observation, "action": self.action}).encode()
+        tasks = {"tasks": self.tasks} if self.tasks else {}
+        return json.dumps({"observation": self.observation, "action": self.action, **tasks}).encode()
 
     @classmethod
     def from_bytes(cls, text: bytes) -> Interface:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.config import TrainingConfig
-from groupwise.control import grpo as product
 from groupwise.control.papers import gpmixture, pcgrad, softmod
 from groupwise.control.papers import grpo_replication as grpo
 from groupwise.control.papers.paper_result import cell, gain, ratio
-from groupwise.control.soft_modules import SoftModules, soft_modules
+from groupwise.control.soft_modules import SoftModules
 
 
 def silent(done: int, total: int) -> None:
@@ -49,19 +47,6 @@ def test_a_world_that_returns_is_predicted_at_once() -> None:
     assert found.effects["agreement"].value > 0.9
     assert found.effects["tasks_found"].value == pytest.approx(3, abs=0.4)
     assert found.effects["error_vs_one_process"].value < 0.2
-
-
-def test_soft_modules_play_a_suite() -> None:
-    """As a network of one's own, in a real run's parts: a batch is made, and every weight gets a gradient."""
-    cfg = TrainingConfig(
-        environment="reward-scales", num_generations=2, tasks_per_step=3, estimator="group_rtg", max_episode_steps=20
-    )
-    parts = product.build(cfg, network=soft_modules(tasks=3))
-    batch = parts.source.next()
-    parts.policy.evaluate(batch.inputs).logp.sum().backward()
-    actor = parts.policy.actor  # type: ignore[attr-defined]
-    assert isinstance(actor, SoftModules)
-    assert all(weight.grad is not None for weight in actor.parameters())
 
 
 def test_numbers_by_hand() -> None:
