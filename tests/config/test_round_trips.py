@@ -82,6 +82,10 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
         values |= {"estimator": "outcome", "baseline_type": "group_mean"}
     if values.get("baseline_group", "start") != "start":
         values |= {"allow_outcome_baseline": True, "estimator": "outcome", "dynamic_sampling": False}
+    if "gae" not in values.get("estimator", "outcome"):
+        values |= {"gae_backend": "torch"}
+    if product not in ("control", "ppo") or values.get("sharding") == "fsdp":
+        values |= {"gradient_surgery": "none"}
     if values.get("sampler") == "vllm":
         values |= (
             {"vllm_servers": values.get("vllm_servers") or ("x",)} if "vllm_servers" in known else {"sampler": "own"}

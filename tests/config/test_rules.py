@@ -97,6 +97,10 @@ CASES: list[tuple[Rule, str, dict[str, tuple[Any, ...]], Any]] = [
         {"gradient_surgery": ("none", "pcgrad"), "product": ("language", "agent", "code", "control", "ppo")},
         lambda o: o["gradient_surgery"] == "pcgrad" and o["product"] not in {"control", "ppo"},
     ),
+    (
+        rules.jax_computes_gae, "advantage.backend", {"gae_backend": ("torch", "jax"), "estimator": ESTIMATORS},
+        lambda o: o["gae_backend"] == "jax" and "gae" not in o["estimator"],
+    ),
 ]  # fmt: skip
 
 
@@ -170,7 +174,7 @@ def test_servers_are_named_for_a_sampler_of_a_language_model(sampler: str, serve
 def test_every_rule_of_this_file_is_applied_and_every_setting_of_one_exists() -> None:
     public = [value for name, value in vars(rules).items() if callable(value) and _returns_finding(value)]
     assert set(RULES) == set(public)
-    assert len(RULES) == len(public) == 22
+    assert len(RULES) == len(public) == 23
     known = {setting.flat for section in SECTIONS.values() for setting in settings_of(section).values()}
     assert all(set(settings_of_rule(rule)) <= known for rule in RULES)
 

@@ -186,3 +186,12 @@ def test_gradient_surgery_needs_several_tasks(small_config, make, own):
         make(small_config(environment="CartPole-v1", gradient_surgery="pcgrad", **own))
     assert refused.value.field == "optim.gradient_surgery"
     assert "suite" in refused.value.hint
+
+
+@pytest.mark.parametrize(("make", "own"), [(build, {**GROUPS, "estimator": "group_gae"}), (ppo.build, BASELINE)])
+def test_jax_gives_training_the_advantages_of_torch(small_config, make, own):
+    pytest.importorskip("jax")
+    cfg = small_config(environment="reward-scales", advantage_scale="task_rms", max_episode_steps=60, **own)
+    one, other = (make(cfg.replace(gae_backend=backend)).source.next() for backend in ("torch", "jax"))
+    np.testing.assert_allclose(one.advantages, other.advantages, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(one.returns, other.returns, rtol=0, atol=1e-6)

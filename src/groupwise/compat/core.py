@@ -1,8 +1,6 @@
 """The seed documents' names for functions of `groupwise.core`, and one more in JAX, imported when it is called."""
 
-import importlib
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, overload
 
 import numpy as np
@@ -11,10 +9,10 @@ from torch import Tensor
 
 from groupwise.core.advantages import Baseline, Scale, Std, group_advantages
 from groupwise.core.divergence import entropy_bonus
+from groupwise.core.jax_gae import compiled_scan, import_jax
 from groupwise.core.losses import loss_denominator, policy_loss
 from groupwise.core.shapes import check_rank, check_shape
 from groupwise.core.tokens import masked_mean, row_lengths, token_entropy, token_logp
-from groupwise.errors import MissingExtra
 
 
 @overload
@@ -165,17 +163,12 @@ def compute_group_advantages_vectorized(
     Returns:
       A, [N], a JAX array in the dtype JAX computes in (float32 unless it was told otherwise).
     """
-    try:
-        jax = importlib.import_module("jax")
-    except ImportError as error:
-        message = f"compute_group_advantages_vectorized needs jax, which cannot be imported: {error}"
-        hint = "pip install 'groupwise[jax]'; groupwise.core.gae does the same in torch"
-        raise MissingExtra(message, hint=hint) from error
+    jax = import_jax("compute_group_advantages_vectorized")
     given = {"values": values, "rewards": rewards, "dones": dones, "groups": groups}
     if next_values is not None:
         given["next_values"] = next_values
     _check(given, jax.core.Tracer)
-    found = _compiled()(values, rewards, dones, groups, next_values, gamma, gae_lambda)
+    found = compiled_scan()(values, rewards, dones, groups, next_values, gamma, gae_lambda)
     return found[1] if scale else found[0]
 
 
@@ -190,34 +183,3 @@ def _check(given: dict[str, Any], tracer: type) -> None:
             raise ValueError(f"{name} has shape {np.shape(array)}, but must have {shape}")
         if not isinstance(array, tracer) and not np.isfinite(np.asarray(array)).all():
             raise ValueError(f"{name} contains a number that is not finite")
-
-
-@cache
-def _compiled() -> Any:
-    jax = importlib.import_module("jax")
-    jnp = importlib.import_module("jax.numpy")
-
-    def later_first(after: Any, now: Any) -> Any:
-        """A_t = δ_t + link_t A_{t+1}, as the composition of two such steps."""
-        return after[0] * now[0], now[1] + now[0] * after[1]
-
-    def run(values: Any, rewards: Any, dones: Any, groups: Any, next_values: Any, gamma: Any, lam: Any) -> Any:
-        groups = jnp.asarray(groups)
-        order = jnp.argsort(groups, stable=True)
-        v, r, d, g = (jnp.asarray(array)[order] for array in (values, rewards, dones, groups))
-        changes = g[1:] != g[:-1]
-        last = jnp.append(changes, True)[: g.shape[0]]
-        ahead = jnp.where(last, 0.0, jnp.roll(v, -1)) if next_values is None else jnp.asarray(next_values)[order]
-        goes_on = gamma * (1.0 - d)
-        delta = r + goes_on * ahead - v
-        link = jnp.where(last, 0.0, goes_on * lam)
-        _, advantages = jax.lax.associative_scan(later_first, (link, delta), reverse=True)
-        segment = jnp.cumsum(jnp.append(False, changes)[: g.shape[0]])
-        squares = jax.ops.segment_sum(advantages**2, segment, num_segments=g.shape[0])
-        counts = jax.ops.segment_sum(jnp.ones_like(advantages), segment, num_segments=g.shape[0])
-        rms = jnp.sqrt(squares / jnp.maximum(counts, 1.0))[segment]
-        scaled = jnp.where(rms > 0, advantages / jnp.where(rms > 0, rms, 1.0), 0.0)
-        back = jnp.argsort(order)
-        return advantages[back], scaled[back]
-
-    return jax.jit(run)

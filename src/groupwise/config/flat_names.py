@@ -79,6 +79,7 @@ class SettingNames(TypedDict, total=False):
     std_type: Literal["population", "sample"]
     gamma: float
     gae_lambda: float
+    gae_backend: Literal["torch", "jax"]
     reward_clip: float | None
     # loss
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"]

@@ -178,7 +178,7 @@ COMMON: tuple[Row, ...] = (
     *plain(
         "rollout.backend", "rollout.when_worker_lost", "run.run_name", "run.eval_by", "rollout.sampler", "vllm.weights",
         "vllm.on_lost",
-        "policy.device", "language.quantization", "language.dtype",
+        "policy.device", "policy.architecture", "language.quantization", "language.dtype",
         # A template runs in a sandbox and loads nothing, whatever it is told.
         "language.chat_template_kwargs", "language.tool_format",
         # Names of a model's layers, and PEFT's own words; other options that are text may import a module.
@@ -187,9 +187,10 @@ COMMON: tuple[Row, ...] = (
             "init_lora_weights", "rank_pattern", "alpha_pattern",
         )),
         "advantage.estimator", "advantage.baseline_type", "advantage.advantage_scale", "advantage.std_type",
+        "advantage.backend",
         "loss.loss_type", "loss.importance_level", "loss.clip_scheduler_type", "loss.kl_estimator",
-        "optim.lr_scheduler_type", "ranks.sharding", "grouping.group_strategy", "grouping.scale_group",
-        "grouping.weight_group",
+        "optim.lr_scheduler_type", "optim.gradient_surgery", "ranks.sharding", "grouping.group_strategy",
+        "grouping.scale_group", "grouping.weight_group",
         "grouping.baseline_group", "grouping.group_weight_method", "scoring.normalization",
         "reward.options.normalization_method", "reward.options.name", "reward.options.expected",
         "reward.options.pattern", "reward.options.tags", "reward.options.json_keys", "reward.options.keywords",

@@ -320,6 +320,17 @@ def surgery_is_for_small_networks(gradient_surgery: str, product: str) -> Findin
     )
 
 
+def jax_computes_gae(gae_backend: str, estimator: str) -> Finding | None:
+    """`gae_backend = "jax"` needs an `estimator` with GAE."""
+    if gae_backend == "torch" or needs_critic(estimator):
+        return None
+    return Finding(
+        "advantage.backend",
+        f"advantage.backend = {gae_backend!r} has no effect: advantage.estimator = {estimator!r} computes no GAE",
+        "leave it out, or set advantage.estimator = 'group_gae'",
+    )
+
+
 Rule = Callable[..., Finding | None]
 RULES: tuple[Rule, ...] = (
     one_precision,
@@ -344,6 +355,7 @@ RULES: tuple[Rule, ...] = (
     a_sampler_samples_text,
     surgery_needs_all_weights,
     surgery_is_for_small_networks,
+    jax_computes_gae,
 )
 
 

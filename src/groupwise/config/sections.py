@@ -242,6 +242,9 @@ class AdvantageSettings(Section):
     # Per step of an environment, or per turn where the estimator is "turns".
     gamma: float = setting(0.99, "discount per step", ge=0, le=1)
     gae_lambda: float = setting(0.95, "GAE: 0 relies on the critic, 1 on the returns", ge=0, le=1)
+    backend: Literal["torch", "jax"] = setting(
+        "torch", "what computes GAE; jax needs groupwise[jax] and gives the same numbers", flat="gae_backend"
+    )
     reward_clip: float | None = setting(
         None, "limit of an attempt's score (outcome) or of each step's reward (otherwise); null is off", gt=0
     )

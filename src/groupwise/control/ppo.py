@@ -30,11 +30,11 @@ from groupwise.control.multitask import MultiTask, insist_on_several_tasks
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.spaces import interface_of
-from groupwise.core import Gae, gae, zscore
+from groupwise.core import Gae, zscore
 from groupwise.errors import ConfigError
 from groupwise.rollout.backends import insist_local
 from groupwise.rollout.segments import EnvironmentCopies, Episode, MakeTask, RolloutSegment, restarting
-from groupwise.training.estimators import ValueScales, task_numbers
+from groupwise.training.estimators import ValueScales, gae_of, task_numbers
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import advantage_metrics
 from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy
@@ -90,6 +90,7 @@ class SegmentSource:
 
     def __init__(self, cfg: TrainingConfig, copies: EnvironmentCopies, policy: MLPPolicy) -> None:
         self.cfg, self.copies, self.policy = cfg, copies, policy
+        self.gae = gae_of(cfg.advantage)
         self.normaliser = Normaliser(policy, copies.environment.observation_size)
         self.scales = product.chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box))
         self.by_task = cfg.advantage.advantage_scale == "task_rms"
@@ -108,7 +109,7 @@ class SegmentSource:
         kinds, every = [task.kind for task in self.copies.under_way], torch.ones(values.shape, dtype=torch.bool)
 
         def estimate(now: Tensor, after: Tensor, lam: float) -> Gae:
-            return gae(
+            return self.gae(
                 rewards, now, after,
                 terminated=by_copy(segment.terminated), truncated=by_copy(segment.truncated),
                 mask=every, gamma=self.cfg.advantage.gamma, lam=lam,

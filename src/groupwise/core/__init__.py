@@ -5,6 +5,7 @@ In the order data flows:
     objectives        several objectives of an attempt → one number
     advantages        rewards of a group → advantages of attempts, or of the turns of a conversation
     returns_and_gae   rewards over time → returns, GAE, return-to-go within a group
+    jax_gae           the same GAE in JAX
     tokens            logits → log-probabilities and entropies of tokens; masks that select tokens
     sampler_mismatch  how far a sampler's log-probabilities are from the policy's, and weights that correct it
     losses            log-probabilities and advantages → the policy loss (open this first); the critic's loss

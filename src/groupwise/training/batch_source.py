@@ -31,6 +31,7 @@ from groupwise.training.estimators import (
     Values,
     ValueScales,
     estimate_advantages,
+    gae_of,
     padded,
     scored_attempts,
     task_numbers,
@@ -136,6 +137,7 @@ class GroupSource:
         reference: Callable[[Tensors], Tensor] | None = None,
         workers: RolloutWorkers | None = None,
     ) -> None:
+        gae_of(cfg.advantage)
         self.cfg = cfg
         self.workers = workers
         self.tasks = tasks

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from groupwise import core
 from groupwise.config import AdvantageSettings
+from groupwise.core.jax_gae import import_jax, jax_gae
 from groupwise.types import Array, Score, ScoredGroup, Trajectory
 
 # How much of a task's mean square stays from update to update.
@@ -232,11 +233,19 @@ def _bootstrapped(attempts: Attempts, cfg: AdvantageSettings, now: Tensor, after
     """GAE that bootstraps truncated attempts and not finished ones."""
     last = last_actions(attempts.mask)
     ended = torch.tensor([m.terminated for m in attempts.members])[:, None]
-    return core.gae(
+    return gae_of(cfg)(
         clipped(attempts.rewards, cfg), now, after,
         terminated=last & ended, truncated=last & ~ended, mask=attempts.mask,
         gamma=cfg.gamma, lam=cfg.gae_lambda,
     )  # fmt: skip
+
+
+def gae_of(cfg: AdvantageSettings) -> Callable[..., core.Gae]:
+    """The function for GAE that the settings ask for; without JAX, it says so here."""
+    if cfg.backend == "torch":
+        return core.gae
+    import_jax("advantage.backend = 'jax'")
+    return jax_gae
 
 
 def last_actions(mask: Tensor) -> Tensor:
