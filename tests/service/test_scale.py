@@ -24,7 +24,8 @@ def wait(found: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.timeout(600)
-def test_a_running_job_gets_the_workers_that_are_ordered_for_it(service: Any) -> None:
+def test_a_running_job_gets_the_workers_that_are_ordered_for_it(serve: Callable[..., Any]) -> None:
+    service = serve(writes_per_second=1e6, reads_per_second=1e6)
     job = service.post("/api/train", {"config": CONFIG}).json()
     run = f"/api/runs/{job['run']}"
 
