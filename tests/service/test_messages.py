@@ -13,7 +13,7 @@ import pytest
 from starlette.websockets import WebSocket, WebSocketState
 
 from groupwise.errors import ContractError
-from groupwise.service.keys import Forbidden, Who
+from groupwise.service.keys import LOCAL, Forbidden, Who
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.routes import websocket as websocket_routes
 from groupwise.service.settings import ServiceSettings
@@ -78,6 +78,14 @@ def talk(
 
 def follow(run: str, **more: Any) -> dict[str, Any]:
     return {"type": "subscribe", "topic": "run", "run": run, "from": 3, **more}
+
+
+def test_a_run_whose_job_waits_is_followed_before_there_is_anything_of_it(parts: ServiceState) -> None:
+    (answer,) = talk(parts, {**follow("later"), "id": 7})
+    assert answer["error"]["code"] == "run_not_found"
+    parts.jobs.add("later", "control", {}, LOCAL)
+    (answer,) = talk(parts, {**follow("later"), "from": 0})
+    assert (answer["type"], answer["next"], answer["count"]) == ("subscribed", 0, 0)
 
 
 @pytest.mark.parametrize("name", ["from", "attempt"])

@@ -79,8 +79,9 @@ class Runs:
         path = self.path(run) / "report.html"
         return path if path.is_file() and not path.is_symlink() else None
 
-    def log(self, run: str) -> RunLog:
-        log = self.logs.of(self.path(run))
+    def log(self, run: str, begun: bool = True) -> RunLog:
+        """The events of a run; with `begun`, it has to be there already."""
+        log = self.logs.of(self.path(run) if begun else self.folder / run)
         log.refresh()
         return log
 

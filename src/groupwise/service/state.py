@@ -12,7 +12,7 @@ from groupwise.errors import ContractError
 from groupwise.files import disk
 from groupwise.service.chat_models import ChatModels
 from groupwise.service.designs import Designs
-from groupwise.service.event_stream import Followers
+from groupwise.service.event_stream import Followers, RunLog
 from groupwise.service.guard import FAILURES_PER_SECOND, Rates
 from groupwise.service.jobs import Job, Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
@@ -89,11 +89,15 @@ class ServiceState:
         self.ownership = Ownership(settings, self.jobs)
         self.runs = Runs(settings.runs_dir)
         self.run_list = RunListing(self.runs.index, self.jobs, self.keys)
-        self.followers = Followers(self.runs.log)
+        self.followers = Followers(self._log_to_follow)
         self.topics = Topics()
         self.chat_models = ChatModels(settings, counting, self.ownership)
         self.designs = Designs(settings)
         self.supervisor = Supervisor(self.jobs, settings, self.ownership)
+
+    def _log_to_follow(self, run: str) -> RunLog:
+        """The log of a run; of a job that waits, one that nothing has been written to yet."""
+        return self.runs.log(run, begun=self.jobs.of_run(run) is None)
 
     def start(self) -> None:
         self.supervisor.start()
