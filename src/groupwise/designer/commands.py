@@ -20,7 +20,6 @@ from groupwise.errors import ConfigError
 from groupwise.files import write_output
 from groupwise.readers import decoded, read_bytes
 from groupwise.reporting.command_options import Common, answer, patiently, say
-from groupwise.workflows.violations import in_time
 
 if TYPE_CHECKING:
     from groupwise.designer.design_call import DesignReport
@@ -151,6 +150,7 @@ def feedback(
     from groupwise.workflows.feasibility import insist_feasible
     from groupwise.workflows.inspection import open_workflow
     from groupwise.workflows.requirements import read_requirements
+    from groupwise.workflows.violations import in_time
 
     stated = read_requirements(requirements)
     insist_feasible(stated)
@@ -194,6 +194,7 @@ def requirements(
     from groupwise.workflows.feasibility import contradictions
     from groupwise.workflows.inspection import is_requirements
     from groupwise.workflows.lower_bounds import best_cycle_time
+    from groupwise.workflows.violations import in_time
 
     found, notes = _made(source, column, support, model)
     conflicts = [str(conflict) for conflict in contradictions(found)]

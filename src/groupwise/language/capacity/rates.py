@@ -18,8 +18,6 @@ from importlib import resources
 from itertools import chain, combinations
 from typing import Any
 
-import numpy as np
-
 from groupwise.language.capacity.model_shape import shape_of
 from groupwise.language.capacity.workload import GIB, HALF, Workload, kept_inputs, kept_layers, known_bytes, slots
 
@@ -132,6 +130,9 @@ def times(rates: Any, terms: Sequence[float]) -> float:
 
 def _fitted(known: Sequence[tuple[Sequence[float], float]]) -> list[float]:
     """Factors of the terms, none negative, that give the values with the smallest relative errors."""
+    # `groupwise plan --help` needs no numbers.
+    import numpy as np
+
     table = np.array([[term / value for term in terms] for terms, value in known])
     # Terms differ by many orders of magnitude.
     scale = np.maximum(np.abs(table).max(axis=0), 1e-300)

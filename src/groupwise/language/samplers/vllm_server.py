@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
-import numpy as np
-from numpy.typing import NDArray
-
 from groupwise.errors import ConfigError, ContractError, GroupwiseError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 GENERATE = "/inference/v1/generate"
 OLDEST = "0.32"
@@ -142,6 +143,9 @@ class VllmServer:
         return self._answer(said), said
 
     def _answer(self, said: Mapping[str, Any]) -> Answer:
+        # `groupwise sampler` asks servers for nothing that is made of numbers.
+        import numpy as np
+
         try:
             choice = said["choices"][0]
             ids = np.array(choice["token_ids"], np.int64)

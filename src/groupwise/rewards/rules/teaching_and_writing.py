@@ -1,7 +1,7 @@
 """Components for teaching (correctness, method, engagement) and creative writing (creativity, coherence, style)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import ClassVar
@@ -49,12 +49,18 @@ REFUTED = re.compile(
 
 def stated(reply: ReplyText, phrase: str) -> bool:
     """Whether a reply says the phrase somewhere without asking it, negating it, doubting it or taking it back."""
-    sentences = [sentence for sentence in reply.sentences if not sentence.endswith("?")]
-    parts = [f" {' '.join(words_of(part))} " for sentence in sentences for part in PART.findall(sentence)]
-    # A phrase over several parts or sentences is only found in the whole.
-    texts = [part for part in parts if f" {phrase} " in part] or [f" {' '.join(map(str.strip, parts))} "]
+    parts = {one: [f" {' '.join(words_of(part))} " for part in PART.findall(one)] for one in reply.sentences}
+    said = [part for sentence, within in parts.items() if not sentence.endswith("?") for part in within]
+    texts = [part for part in said if f" {phrase} " in part] or [_joined(said)]
+    # A right answer of several sentences may have questions of its own.
+    if not any(f" {phrase} " in _joined(within) for within in parts.values()):
+        texts.append(_joined(part for within in parts.values() for part in within))
     found = [text.partition(f" {phrase} ") for text in texts if f" {phrase} " in text]
     return any(not _negated(before, after) for before, _, after in found)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return f" {' '.join(map(str.strip, parts))} "
 
 
 def _negated(before: str, after: str) -> bool:
