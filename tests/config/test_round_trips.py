@@ -67,7 +67,7 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
     if values.get("kl_target") is not None:
         values["beta"] = values.get("beta") or 0.1
     values |= {"use_reference_model": True} if values.get("beta") else {}
-    values |= {"fp16": False} if values.get("bf16") else {}
+    values |= {"fp16": False} if values.get("bf16") or values.get("sharding") == "fsdp" else {}
     values |= {"importance_level": None} if values.get("loss_type") == "gspo" else {}
     values |= {"max_completion_length": 9} if values.get("loss_type") == "dr_grpo" else {}
     if values.get("dual_clip") is not None:
@@ -86,6 +86,8 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
         values |= {"gae_backend": "torch"}
     if product not in ("control", "ppo") or values.get("sharding") == "fsdp":
         values |= {"gradient_surgery": "none"}
+    if values.get("max_workers") is not None:
+        values |= {"backend": "processes", "max_workers": max(values["max_workers"], values.get("num_workers") or 2)}
     if values.get("sampler") == "vllm":
         values |= (
             {"vllm_servers": values.get("vllm_servers") or ("x",)} if "vllm_servers" in known else {"sampler": "own"}
