@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from groupwise.training.events import EventLog
 from groupwise.types import Event
-from tests.service.conftest import until
+from tests.service.conftest import until, with_cart
 
 
 def dial(service: Any, **more: Any) -> ClientConnection:
@@ -118,8 +118,9 @@ def test_a_slow_client_loses_the_oldest_and_is_told_which(serve: Callable[..., A
         assert sorted(found + dropped) == list(range(401))
 
 
-def test_runs_and_metrics_are_told_when_they_change(service: Any) -> None:
-    with operate(service) as socket:
+def test_runs_and_metrics_are_told_when_they_change(tmp_path: Path) -> None:
+    # A service of its own: what other tests do to a shared one is told here, too.
+    with with_cart(tmp_path / "runs") as service, operate(service) as socket:
         tell(socket, type="subscribe", topic="runs")
         tell(socket, type="subscribe", topic="metrics")
         assert hear(socket, "runs")["more"], "the list itself is read over HTTP"
