@@ -251,6 +251,7 @@ class Clicks:
         box = self.curve.bounding_box()
         self.count += 1
         self.page.mouse.click(box["x"] + box["width"] - 14, box["y"] + box["height"] / 2)  # the newest step
+        self.page.wait_for_url("**/groups/*")  # curves have buttons that open something, too
         self.click(self.page.locator("section button[aria-expanded]").first)
         self.click(self.page.get_by_role("listitem").filter(has=self.page.get_by_title("Advantage")).first)
         return self.page
