@@ -101,8 +101,8 @@ def _yaml(rng: random.Random, content: bytes) -> bytes:
 
 def _toml(rng: random.Random, content: bytes) -> bytes:
     """TOML has no writer in the standard library, but JSON's values are nearly TOML's."""
-    lines = []
-    for section, values in edit_tree(rng, tomllib.loads(content.decode())).items():
+    edited, lines = edit_tree(rng, tomllib.loads(content.decode())), []
+    for section, values in (edited if isinstance(edited, dict) else {"value": edited}).items():
         if isinstance(values, dict):
             lines += [f"[{section}]", *(f"{name} = {_toml_value(value)}" for name, value in values.items())]
         else:
@@ -113,6 +113,8 @@ def _toml(rng: random.Random, content: bytes) -> bytes:
 def _toml_value(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)} = {_toml_value(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
     return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
 
 

@@ -19,6 +19,7 @@ from groupwise.agents.conversation.dialogues import DialogueDatabase
 from groupwise.agents.data.dataset import find_data
 from groupwise.agents.environments.conversation import ConversationEnvironment
 from groupwise.config import TrainingConfig, load_config
+from groupwise.control.environments import make
 from groupwise.control.grpo import build
 from groupwise.control.model import ControlModel
 from groupwise.designer.policy import load_policy
@@ -32,6 +33,7 @@ from groupwise.programs.search.tree import load_tree
 from groupwise.reporting.comparison import read_courses
 from groupwise.reporting.history import History
 from groupwise.rewards.learned.preferences import read_preferences
+from groupwise.rewards.trial import read_examples
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.folder import create_run, inspect_run, read_config
 from groupwise.training.group_files import read_groups
@@ -118,6 +120,10 @@ HELLO = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He
 PREFERENCES = [
     {"prompt": "Hi", "chosen": "Hello!", "rejected": "What?"},
     {"prompt": HELLO[:1], "chosen": HELLO[1:], "rejected": "No"},
+]
+PAIRS = [
+    {"prompt": "2 + 2?", "good": "4", "bad": "5", "reference": "4"},
+    {"question": "2 + 2?", "chosen": "It is 4.", "rejected": "Who knows?"},
 ]
 DIALOGUES = [HELLO, {"prompt": "a", "response": "b"}, {"messages": HELLO}]
 
@@ -325,6 +331,25 @@ def _trees(folder: Path) -> list[Path]:
     return [place / "tree.json"]
 
 
+SUITE = """[[task]]
+environment = "Pendulum-v1"
+name = "light"
+weight = 2
+options = { g = 3.0 }
+wrappers = ["gymnasium.wrappers:NormalizeReward", { wrapper = "gymnasium.wrappers:TimeLimit", max_episode_steps = 9 }]
+[[task]]
+environment = "Pendulum-v1"
+reward_scale = 0.01
+max_episode_steps = 200
+"""
+
+
+def _suites(folder: Path) -> list[Path]:
+    path = _place(folder, "suites") / "suite.toml"
+    path.write_text(SUITE)
+    return [path]
+
+
 COURSES = [
     {
         "algorithm": "grpo", "environment": "CartPole-v1", "task": "CartPole-v1", "seed": 1, "steps": [10, 20],
@@ -344,6 +369,8 @@ READERS: tuple[FileReader, ...] = (
     FileReader("data", _data, _read_data),
     FileReader("scenarios", _lines_of("scenarios", SCENARIOS), ConversationEnvironment.from_file),
     FileReader("preferences", _lines_of("preferences", PREFERENCES), read_preferences),
+    FileReader("pairs for rewards", _lines_of("pairs", PAIRS), read_examples),
+    FileReader("suites", _suites, lambda path: make(str(path))),
     FileReader("dialogues", _lines_of("dialogues", DIALOGUES), _read_dialogues),
     FileReader("problems", _problems, problem_of_file),
     FileReader("event logs", _logs, requirements_from_log),

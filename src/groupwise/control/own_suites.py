@@ -12,7 +12,6 @@ wrappers = ["gymnasium.wrappers:NormalizeObservation", { wrapper = "mine.py:Wind
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from groupwise.control.gymnasium_environment import GymnasiumEnvironment
 from groupwise.control.gymnasium_ids import import_gymnasium, import_module_of
 from groupwise.control.multitask import MultiTask, SuiteTask
 from groupwise.errors import ConfigError, GroupwiseError
-from groupwise.files import read_small
+from groupwise.readers import load_toml, read_bytes
 from groupwise.types import VectorEnvironment
 
 SUFFIX = ".toml"
@@ -36,11 +35,9 @@ KEYS: Mapping[str, type | tuple[type, ...]] = {
 def read_suite(path: str, make: Make, max_steps: int | None = None) -> MultiTask:
     """The suite that a TOML file describes; `make` makes the environment of a task."""
     try:
-        told = tomllib.loads(read_small(Path(path)).decode("utf8"))
-    except FileNotFoundError as error:
-        raise _refused(path, "there is no such file") from error
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _refused(path, str(error)) from error
+        told = load_toml(read_bytes(path))
+    except ConfigError as error:
+        raise _refused(path, error.message, error.hint) from None
     tasks = told.get("task")
     if not isinstance(tasks, list) or not tasks or set(told) != {"task"}:
         raise _refused(path, "it must be a list of [[task]] tables and nothing else")
@@ -81,10 +78,12 @@ def _task(path: str, number: int, told: Any, make: Make) -> SuiteTask:
 
 def _wrapped(path: str, name: str, options: Any, wrappers: Sequence[Any], limit: int | None) -> GymnasiumEnvironment:
     """The environment in its wrappers, the first one innermost."""
-    layers = [(told, {}) if isinstance(told, str) else (told.get("wrapper", ""), dict(told)) for told in wrappers]
     found = []
-    for place, arguments in layers:
-        arguments.pop("wrapper", None)
+    for told in wrappers:
+        arguments = dict(told) if isinstance(told, dict) else {"wrapper": told}
+        place = arguments.pop("wrapper", None)
+        if not isinstance(place, str):
+            raise _refused(path, f"{told!r} names no wrapper", 'Write { wrapper = "MODULE:CLASS" }.')
         module, attribute = import_module_of(place) if ":" in place else (None, place)
         wrapper = getattr(module, attribute, None)
         if not callable(wrapper):
