@@ -24,6 +24,7 @@ from groupwise.control.grpo import build
 from groupwise.control.model import ControlModel
 from groupwise.designer.policy import load_policy
 from groupwise.language.adapters import Lora
+from groupwise.language.capacity.model_shape import shape_of
 from groupwise.language.loading import LanguageModel, load_model, save_model
 from groupwise.language.tiny import tiny_model
 from groupwise.products import product_of
@@ -331,6 +332,18 @@ def _trees(folder: Path) -> list[Path]:
     return [place / "tree.json"]
 
 
+SHAPE = {
+    "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
+    "intermediate_size": 128, "vocab_size": 1000, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def _model_shapes(folder: Path) -> list[Path]:
+    path = _place(folder, "model_shapes") / "config.json"
+    path.write_text(json.dumps(SHAPE))
+    return [path]
+
+
 SUITE = """[[task]]
 environment = "Pendulum-v1"
 name = "light"
@@ -377,6 +390,7 @@ READERS: tuple[FileReader, ...] = (
     FileReader("requirements", _requirements, read_requirements),
     FileReader("workflows", _workflows, _read_workflow),
     FileReader("model folders", _models, _read_model),
+    FileReader("model shapes", _model_shapes, lambda path: shape_of(str(path.parent))),
     FileReader("adapters", _adapters, _read_model),
     FileReader("chat templates", _templates, _read_template),
     FileReader("designer policies", _policies, load_policy),

@@ -88,7 +88,7 @@ def test_the_command_prints_the_plan_and_fails_if_it_does_not_fit(capsys: pytest
         ("layers=2,width=8", "the shape lacks heads"),
         ("layers=two", "is not a whole number"),
         ("depth=2", "is not part of a shape"),
-        ("layers=0,width=8,heads=2,mlp=8,vocabulary=9", "at least 1"),
+        ("layers=0,width=8,heads=2,mlp=8,vocabulary=9", "not between 1 and"),
     ],
 )
 def test_a_shape_that_says_too_little_is_one_sentence(model: str, words: str) -> None:
@@ -100,6 +100,21 @@ def test_a_spelt_shape_needs_only_what_cannot_be_guessed() -> None:
     assert shape_of("layers=2,width=8,heads=2,mlp=16,vocabulary=9,tied=false") == ModelShape(
         2, 8, 2, 2, 4, 16, 9, False
     )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"num_attention_heads": 0, "hidden_size": 8, "num_hidden_layers": 2, "intermediate_size": 8, "vocab_size": 9}',
+        '{"num_attention_heads": 2, "hidden_size": 1e400}',
+        "[" * 100_000,
+        "[]",
+    ],
+)
+def test_a_hostile_config_is_one_sentence(config: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ConfigError, match=r"does not say the model's shape|is not between 1 and"):
+        shape_of(str(tmp_path))
 
 
 def test_a_folder_without_a_shape_is_one_sentence(tmp_path: Path) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError
-from groupwise.files import read_small
+from groupwise.readers import load_json, read_bytes
+
+LARGEST = 10**9  # of any part of a shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,9 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         for part in fields(self):
-            if getattr(self, part.name) < (0 if part.name == "tied" else 1):
-                raise ConfigError(f"{part.name} = {getattr(self, part.name)}; a model has at least 1")
+            value = getattr(self, part.name)
+            if part.name != "tied" and not 1 <= value <= LARGEST:
+                raise ConfigError(f"{part.name} = {value!r:.40} is not between 1 and {LARGEST:,}")
 
     @property
     def layer_parameters(self) -> int:
@@ -120,20 +122,20 @@ def _spelt(text: str) -> ModelShape:
 
 def _of_folder(folder: Path) -> ModelShape:
     try:
-        config = json.loads(read_small(folder / "config.json"))
+        config = load_json(read_bytes(folder / "config.json"))
         config = config.get("text_config", config)
-        heads, width = int(config["num_attention_heads"]), int(config["hidden_size"])
+        heads, width = (int(config[name]) for name in ("num_attention_heads", "hidden_size"))
         return ModelShape(
             layers=int(config["num_hidden_layers"]),
             width=width,
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or width // heads),
+            head_dim=int(config.get("head_dim") or width // max(heads, 1)),
             mlp=int(config["intermediate_size"]),
             vocabulary=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", False)),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
             f"{folder}/config.json does not say the model's shape: {what:.200}", hint=SHAPE_HINT
