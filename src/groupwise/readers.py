@@ -26,7 +26,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
-from groupwise.errors import ConfigError, MissingExtra
+from groupwise.errors import ConfigError, MissingExtra, StorageError
 from groupwise.files import open_regular
 from groupwise.machine_memory import in_words, memory_limit
 
@@ -172,6 +172,17 @@ def _path(link: Any, key: Any) -> str:
 
 def load_json(content: bytes | str, limits: ReadLimits = USUAL) -> Any:
     return _parsed_json(decoded(content, limits), Clock(limits))
+
+
+def read_record(path: str | os.PathLike[str], hint: str) -> dict[str, Any]:
+    """A JSON object that we wrote ourselves, and that something may have damaged since."""
+    try:
+        found = load_json(read_bytes(path))
+    except ConfigError as error:
+        raise StorageError(f"{path} is damaged: {error.message}", hint=hint) from None
+    if not isinstance(found, dict):
+        raise StorageError(f"{path} is damaged: it is not an object", hint=hint)
+    return found
 
 
 def json_lines(path: str | os.PathLike[str], limits: ReadLimits = USUAL) -> Iterator[tuple[int, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from groupwise.config import TrainingConfig
 from groupwise.control.comparison.campaign import Entry, available, gather, job_of, run_campaign, settle, share_done
 from groupwise.control.comparison.worker import carry_out, courses_of
 from groupwise.control.grpo import build
-from groupwise.errors import ConfigError, RunLocked
+from groupwise.errors import ConfigError, RunLocked, StorageError
 from groupwise.reporting.advantage_figures import Moment
 from groupwise.reporting.comparison import FailedCourse, read_courses
 from groupwise.reporting.history import History
@@ -97,6 +98,21 @@ def test_courses_of_other_settings_are_not_mixed_in(tmp_path: Path, entry: Entry
     other = Entry("small", entry.cfg.replace(learning_rate=1e-4))
     with pytest.raises(ConfigError, match="learning_rate: 0.001 → 0.0001"):
         settle(job_of(tmp_path, other, 0, snapshot=True))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"name": 3}', '{"name": NaN}'])
+def test_damaged_records_are_refused_by_name(tmp_path: Path, entry: Entry, content: str) -> None:
+    job = job_of(tmp_path, entry, 0, snapshot=False)
+    settle(job)
+    job.record.write_text(content)
+    with pytest.raises(StorageError, match=re.escape(str(job.record))):
+        settle(job)
+    job.record.unlink()
+    settle(job)
+    job.failure.parent.mkdir()
+    job.failure.write_text(content)
+    with pytest.raises(StorageError, match=re.escape(str(job.failure))):
+        gather([job])
 
 
 def test_two_comparisons_do_not_share_a_folder(tmp_path: Path, entry: Entry) -> None:

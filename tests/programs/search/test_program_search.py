@@ -170,9 +170,10 @@ def test_a_folder_goes_on_only_with_its_own_plan_but_with_more_budget(tmp_path: 
         run(small_plan(4, seed=1), tmp_path)
     more = run(small_plan(12), tmp_path)
     assert more == run(small_plan(12), tmp_path / "fresh")
-    (tmp_path / "plan.json").write_text("{")
-    with pytest.raises(StorageError):
-        run(small_plan(12), tmp_path)
+    for damaged in ("{", "[]", '{"seed": NaN}'):
+        (tmp_path / "plan.json").write_text(damaged)
+        with pytest.raises(StorageError, match=r"plan\.json is damaged"):
+            run(small_plan(12), tmp_path)
 
 
 def test_a_problem_of_ones_own_is_understood_and_solved(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ A finished run leaves a file, so a comparison that was killed continues where it
 their checkpoints. A run that fails is recorded and tried again next time, without affecting the others.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -17,12 +16,16 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from groupwise.config import TrainingConfig
 from groupwise.control.comparison.worker import CourseJob, fail, write_json
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, StorageError
 from groupwise.files import disk
 from groupwise.products import product_of
+from groupwise.readers import read_record
 from groupwise.reporting.advantage_figures import Moment, Shares, shares_of
 from groupwise.reporting.comparison import Course, FailedCourse, read_courses
 from groupwise.reporting.comparison_page import Extras
@@ -30,6 +33,8 @@ from groupwise.reporting.history import History
 from groupwise.training.folder import inspect_run, lock_run
 from groupwise.training.loop import changes
 from groupwise.workers import RequestFailed, WorkerLost, Workers, how_it_ended
+
+Recorded = TypeVar("Recorded")
 
 # Seconds between looks at the progress of the runs.
 POLL = 0.2
@@ -108,12 +113,21 @@ def job_of(folder: Path, entry: Entry, seed: int, snapshot: bool) -> CourseJob:
 def settle(job: CourseJob) -> None:
     """Write the job down; refuse to mix it with results of other settings."""
     if job.record.exists():
-        before = CourseJob(**json.loads(job.record.read_text("utf8")))
+        before = _record(CourseJob, job.record)
         differing = changes(before.settings, job.settings)
         if differing or before.product != job.product:
             message = f"{job.folder} has results of {job.algorithm} with other settings ({'; '.join(differing[:3])})"
             raise ConfigError(message, hint="Choose another folder (--out) or delete this one.")
     write_json(job.record, asdict(job))
+
+
+def _record(form: type[Recorded], path: Path) -> Recorded:
+    """What an earlier attempt wrote down."""
+    hint = "Delete this file: its run is trained again."
+    try:
+        return TypeAdapter(form).validate_python(read_record(path, hint))
+    except ValidationError as error:
+        raise StorageError(f"{path} is damaged: {error.errors()[0]['msg']}", hint=hint) from None
 
 
 def available(product: str) -> bool:
@@ -175,7 +189,7 @@ def gather(jobs: Sequence[CourseJob]) -> CampaignOutcome:
         if job.result.exists():
             courses += read_courses(job.result)
         elif job.failure.exists():
-            failures.append(FailedCourse(**json.loads(job.failure.read_text("utf8"))))
+            failures.append(_record(FailedCourse, job.failure))
     return CampaignOutcome(tuple(courses), tuple(failures))
 
 

@@ -16,7 +16,7 @@ from math import log
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from groupwise.errors import ConfigError, StorageError
+from groupwise.errors import ConfigError
 from groupwise.files import disk, write_atomic, write_output
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator
 from groupwise.programs.language.grammar import as_program, legal_lines, line_weights
@@ -26,6 +26,7 @@ from groupwise.programs.problems import LEVELS, generate
 from groupwise.programs.search.mcts import Watch, plant, search
 from groupwise.programs.search.search_settings import Domain, Judged, SearchSettings
 from groupwise.programs.search.tree import EvaluationRecord, SearchTree, load_tree, save_tree
+from groupwise.readers import read_record
 
 Lines = Sequence[tuple[str, float]]
 
@@ -311,10 +312,7 @@ def _write_plan(plan: CampaignPlan, folder: Path) -> None:
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if file.exists():
-        try:
-            before = json.loads(file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{file} cannot be read: {error}", hint="Use another folder.") from error
+        before = read_record(file, "Use another folder.")
         now = plan.as_dict()
         for name in now:
             if name != "budget" and before.get(name) != now[name]:
