@@ -71,7 +71,7 @@ def compare(
         for place in (environment or (None,))
     ]
     check(entries)
-    limits = thresholds(threshold)
+    limits = {**environment_thresholds(entries), **thresholds(threshold)}
     numbers = range(first, first + seeds)
     with progress_bar(quiet=common.json) as bar:
         outcome = run_entries(out, entries, numbers, jobs=jobs, progress=bar)
@@ -137,6 +137,14 @@ def check(entries: Sequence[Entry]) -> None:
         listed = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())
         message, hint = f"the algorithms have no common environment: {listed}", "Name one: --environment CartPole-v1."
         raise ConfigError(message, hint=hint, field="task.environment")
+
+
+def environment_thresholds(entries: Sequence[Entry]) -> dict[str, float]:
+    """The scores at which environments count as solved, where that is known."""
+    from groupwise.control.comparison.arms import known_threshold
+
+    found = {entry.environment: known_threshold(entry.environment) for entry in entries}
+    return {environment: solved for environment, solved in found.items() if solved is not None}
 
 
 def thresholds(words: Sequence[str]) -> Mapping[str, float]:

@@ -159,8 +159,10 @@ def _scale(axes: Any, axis: Axis, side: Any) -> None:
         return
     if axis.log:
         (axes.set_xscale if horizontal else axes.set_yscale)("log")
-        decades = math.log10(axis.high / axis.low)
-        side.set_major_locator(LogLocator(subs=(1.0,) if decades > 2.5 else (1.0, 2.0, 5.0) if decades < 1.5 else (1.0, 3.0)))
+        # Labels between the decades, as far as there is room for them.
+        room = 72 * axes.figure.get_figwidth() * axes.get_position().width if horizontal else 300.0
+        each = room / max(math.log10(axis.high / axis.low), 0.5)
+        side.set_major_locator(LogLocator(subs=(1.0,) if each < 90 else (1.0, 3.0) if each < 180 else (1.0, 2.0, 5.0)))
         side.set_minor_formatter(NullFormatter())
     else:
         side.set_major_locator(MaxNLocator(5, integer=axis.whole, steps=[1, 2, 2.5, 5, 10]))

@@ -289,8 +289,8 @@ def _budgets(done: Sequence[Trial]) -> list[str]:
     if not steps or max(steps) <= UNEQUAL * min(steps):
         return []
     return [
-        f"Runs had between {number(min(steps))} and {number(max(steps))} steps, and more steps give better scores. "
-        "Set training.total_samples to give every setting the same."
+        f"Runs had between {number(min(steps))} and {number(max(steps))} steps, and more steps give better scores. A run "
+        "ends after the training step that reaches training.total_samples, if that is set."
     ]
 
 
@@ -308,8 +308,8 @@ def headline(found: Findings) -> str:
     if found.solving is not None:
         interval = "" if math.isnan(found.solving.low) else f" ({percent(found.solving.low)} to {percent(found.solving.high)})"
         words.append(f"{percent(found.solving.value)}{interval} of the settings solve the task.")
-    if found.importance:
-        first = found.importance[0]
+    first = found.importance[0] if found.importance and found.fit >= WEAK_FIT else None
+    if first is not None:
         words.append(
             f"{first.axis.name} matters most: {percent(first.total.value)} of the variance "
             f"({percent(first.total.low)} to {percent(first.total.high)})."

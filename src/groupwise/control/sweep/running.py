@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from groupwise.config import TrainingConfig
+from groupwise.control.comparison.arms import known_threshold
 from groupwise.control.comparison.campaign import (
     Campaign,
     CampaignOutcome,
@@ -116,8 +117,12 @@ def make_plan(
     for cfg in bases.values():
         if not available(module := product_module(cfg)):
             raise MissingExtra(f"the product {cfg.task.product} cannot run here: {module} is not installed")
+    limits = dict(thresholds or {})
+    environment = next(iter(bases.values())).task.environment
+    if (solved := known_threshold(environment)) is not None:
+        limits.setdefault(environment, solved)
     chosen: Any = method
-    return SweepPlan(bases, axes, chosen, settings, tuple(seeds), draw_seed, thresholds or {}, files or {})
+    return SweepPlan(bases, axes, chosen, settings, tuple(seeds), draw_seed, limits, files or {})
 
 
 class Journal:
