@@ -25,7 +25,8 @@ QUIET_SECONDS = 30.0
 
 def cautions(comparison: Comparison) -> list[str]:
     """One sentence for everything that weakens the comparison; often there is none."""
-    return [*_few_seeds(comparison), *_budgets(comparison), *_unknown(comparison), *_failed(comparison)]
+    found = [*_few_seeds(comparison), *_budgets(comparison), *_unknown(comparison), *_failed(comparison)]
+    return [*found, *comparison.notes]
 
 
 def _few_seeds(comparison: Comparison) -> list[str]:
@@ -95,9 +96,14 @@ def _row(comparison: Comparison, standing: Standing) -> list[str]:
         solved,
         "–" if median is None else number(median),
         f"{standing.seed_spread:.2f}",
-        f"{standing.wall_seconds:.1f}",
+        seconds(standing.wall_seconds),
     ]
     return [*cells, _brief(standing.fairness["worst_task"])] if standing.fairness else cells
+
+
+def seconds(value: float) -> str:
+    """A time in seconds, or a dash if a log does not tell it."""
+    return "–" if math.isnan(value) else f"{value:.1f}"
 
 
 def _brief(interval: Interval) -> str:
