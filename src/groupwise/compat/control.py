@@ -50,8 +50,8 @@ class GRPO:
     critic is the baseline. `notice` and a warning say so.
 
     The plan's parts are there to be used by themselves: `grouping_strategy`, `group_normalizer`,
-    `group_weight_calculator`, `base_ppo`, `compute_gae` and `compute_group_policy_loss` follow the same settings. `update`
-    does all of it at once, and over several epochs.
+    `group_weight_calculator`, `base_ppo`, `compute_gae` and `compute_group_policy_loss` follow the same settings.
+    `update` does all of it at once, and over several epochs.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class GRPO:
         return self.base_ppo.advantages(self._trajectories(rollouts))
 
     def compute_group_policy_loss(self, rollouts: Sequence[Any], advantages: Any) -> Tensor:
-        """PPO's clipped loss of one group, a mean over its steps; differentiable. `advantages` are one for each step."""
+        """PPO's clipped loss of one group, a mean over its steps; differentiable. One of `advantages` for each step."""
         return self.base_ppo.loss(self._trajectories(rollouts), advantages)
 
     def _trajectories(self, rollouts: Sequence[Any]) -> list[Trajectory]:
@@ -187,8 +187,8 @@ class GroupAdvantageNormalizer:
 class GroupWeightCalculator:
     """The weight of each group per step; over all steps that have an advantage the weights average 1.
 
-    No step weighs more than `largest`: under "balanced" alone, a lone short rollout beside long ones would get 20 or 30,
-    and one episode would decide the update.
+    No step weighs more than `largest`: under "balanced" alone, a lone short rollout beside long ones would get 20 or
+    30, and one episode would decide the update.
     """
 
     def __init__(self, method: str = "balanced", largest: float = LARGEST) -> None:
@@ -200,8 +200,8 @@ class GroupWeightCalculator:
     ) -> dict[int, float]:
         """Weights by group. Without `group_advantages` every step counts.
 
-        With them, a group is as large as it has steps whose advantage is not 0; a group without any, such as one rollout
-        compared with itself, has nothing to teach: it weighs 0, and the others share the weight.
+        With them, a group is as large as it has steps whose advantage is not 0; a group without any, such as one
+        rollout compared with itself, has nothing to teach: it weighs 0, and the others share the weight.
         """
         pairs = [(group, trajectory_of(r, 0)) for group, rollouts in grouped_rollouts.items() for r in rollouts]
         if not pairs:

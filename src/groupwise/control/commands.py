@@ -49,7 +49,9 @@ def compare(
     threshold: Annotated[Words, Parameter(help="Score that solves a task: CartPole-v1=475.")] = (),
     log: Annotated[
         Words,
-        Parameter(help="What another tool logged: NAME=PATH, a file or folder of monitor.csv, tfevents or other CSV files."),
+        Parameter(
+            help="What another tool logged: NAME=PATH, a file or folder of monitor.csv, tfevents or other CSV files."
+        ),
     ] = (),
     column: Annotated[Words, Parameter(help="A column of such logs: score=charts/episodic_return.")] = (),
     ablation: Annotated[str | None, Parameter(help="A ready-made comparison: outcome-grouping.")] = None,
@@ -108,8 +110,8 @@ def courses_of_logs(
     if logs:
         names = ", ".join(dict.fromkeys(one.name for one in logs))
         notes.append(
-            f"{names}: read from logs, whose scores may be training episodes, with exploration; ours are evaluations without. "
-            "Their runs meet ours in pairs in the order of their names, not by seed."
+            f"{names}: read from logs, whose scores may be training episodes, with exploration; ours are evaluations "
+            "without. Their runs meet ours in pairs in the order of their names, not by seed."
         )
     return courses, tuple(notes)
 
@@ -137,7 +139,7 @@ def chosen(
 def named_settings(
     configs: Sequence[str], overrides: Sequence[str], others: int = 0
 ) -> list[tuple[str, TrainingConfig]]:
-    """The settings of every file by its given name, or by the file's; `others` is what they are compared with besides."""
+    """The settings of every file by its given name, or by the file's; `others` are compared with them."""
     from groupwise.config import load_config
 
     files = [named(word) for word in configs]
@@ -164,7 +166,9 @@ def check(entries: Sequence[Entry], foreign: Sequence[Course] = ()) -> None:
             product_of(entry.cfg).check(entry.cfg)
     both = {entry.algorithm for entry in entries} & {course.algorithm for course in foreign}
     if both:
-        raise ConfigError(f"{min(both)!r} is both a settings file and a log", hint="Name them: NAME=FILE, --log NAME=PATH.")
+        raise ConfigError(
+            f"{min(both)!r} is both a settings file and a log", hint="Name them: NAME=FILE, --log NAME=PATH."
+        )
     every = [*entries, *foreign]
     places = {name: {e.environment for e in every if e.algorithm == name} for name in (e.algorithm for e in every)}
     if not set.intersection(*places.values()):

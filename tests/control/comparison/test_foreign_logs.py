@@ -48,7 +48,9 @@ def test_a_folder_of_runs_is_numbered_in_natural_order_from_the_first_seed(tmp_p
         monitor(tmp_path / f"seed_{seed}" / "monitor.csv", f"{seed},10,1\n")
     courses, notes = ForeignLog("sb3", tmp_path).courses(first=100)
     assert [(course.seed, course.final) for course in courses] == [(100, 1.0), (101, 9.0), (102, 10.0)]
-    assert {(course.algorithm, course.environment, course.task) for course in courses} == {("sb3",) + ("CartPole-v1",) * 2}
+    assert {(course.algorithm, course.environment, course.task) for course in courses} == {
+        ("sb3",) + ("CartPole-v1",) * 2
+    }
     assert notes == []
 
 
@@ -92,7 +94,9 @@ def test_a_table_with_seeds_and_tasks(tmp_path: Path) -> None:
 
 def test_columns_by_any_name_and_gaps(tmp_path: Path) -> None:
     """SB3's progress.csv leaves the evaluation's cell empty in most rows."""
-    path = table(tmp_path / "progress.csv", "time/total_timesteps,eval/mean_reward,x\n100,,9\n200,5.5,9\n300,,9\n400,7,9\n5")
+    path = table(
+        tmp_path / "progress.csv", "time/total_timesteps,eval/mean_reward,x\n100,,9\n200,5.5,9\n300,,9\n400,7,9\n5"
+    )
     assert read_log(path)[0].points == [(200, 5.5), (400, 7.0)]
     assert read_log(path, {"score": "x"})[0].points[0] == (100, 9.0)
 
@@ -101,10 +105,20 @@ def test_columns_by_any_name_and_gaps(tmp_path: Path) -> None:
     ("name", "content", "columns", "words"),
     [
         ("a.csv", "step,loss\n1,2\n", [], r"no column any of eval/mean_reward, .*; there are step, loss"),
-        ("a.csv", "epoch,score\n1,2\n", [], r"no column any of step, .*; there are epoch, score\nName one of them: --column step="),
+        (
+            "a.csv",
+            "epoch,score\n1,2\n",
+            [],
+            r"no column any of step, .*; there are epoch, score\nName one of them: --column step=",
+        ),
         ("a.csv", "step,score\n1,2\n", ["score=return"], r"no column 'return'; there are step, score"),
         ("a.csv", "step,score\n1,2\n", ["seed=run"], r"no column 'run'; there are step, score"),
-        ("a.csv", "step,score\n1,nan\n2,inf\n", [], r"'score' has no scores that are numbers: all 2 are NaN or infinite"),
+        (
+            "a.csv",
+            "step,score\n1,nan\n2,inf\n",
+            [],
+            r"'score' has no scores that are numbers: all 2 are NaN or infinite",
+        ),
         ("a.csv", "", [], "it is empty"),
         ("monitor.csv", '#{"t_start": 1}\nr,t\n1,2\n', [], r"no column 'l'; there are r, t"),
         ("monitor.csv", "#{oops\nr,l,t\n", [], "line 1 is not the JSON"),
@@ -141,7 +155,15 @@ def test_two_logs_are_compared_with_a_threshold_and_nothing_is_trained(
     lines = [f"{1000 * n},{20 + n + seed},{seed}\n" for seed in range(6) for n in range(1, 9)]
     table(tmp_path / "other.csv", "global_step,charts/episodic_return,seed\n" + "".join(lines))
     words = ["compare", "--log", f"sb3={tmp_path / 'sb3'}", "--log", f"other={tmp_path / 'other.csv'}"]
-    words += ["--environment", "CartPole-v1", "--threshold", "CartPole-v1=450", "--out", str(tmp_path / "out"), "--json"]
+    words += [
+        "--environment",
+        "CartPole-v1",
+        "--threshold",
+        "CartPole-v1=450",
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
     assert run(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["headline"] == "sb3 ends above other."

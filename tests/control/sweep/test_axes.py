@@ -103,7 +103,9 @@ def test_combinations_that_no_run_can_be_made_of_are_refused_with_their_values()
     assert (made.cfg.loss.clip_ratio, made.cfg.optim.warmup_ratio, made.name) == (0.1, 0.5, "grpo-0001")
     axes = read_axes(["advantage.estimator=group_rtg,gae"])
     with pytest.raises(ConfigError, match=r"ppo with advantage.estimator = group_rtg: "):
-        make_candidate("ppo", TrainingConfig(product="ppo", environment="CartPole-v1", estimator="gae"), 1, axes, ("group_rtg",))
+        make_candidate(
+            "ppo", TrainingConfig(product="ppo", environment="CartPole-v1", estimator="gae"), 1, axes, ("group_rtg",)
+        )
 
 
 def test_algorithms_that_cannot_be_swept_together() -> None:
@@ -117,10 +119,14 @@ def test_algorithms_that_cannot_be_swept_together() -> None:
 
 
 def test_optuna_suggests_the_same_after_the_same_scores_and_goes_where_they_are_high() -> None:
-    axes = read_axes(["optim.learning_rate=1e-4:1e-2:log", "policy.hidden_sizes=[8],[64,64]", "rollout.num_generations=2:9"])
+    axes = read_axes(
+        ["optim.learning_rate=1e-4:1e-2:log", "policy.hidden_sizes=[8],[64,64]", "rollout.num_generations=2:9"]
+    )
     first = suggest(axes, [], 8, seed=1)
     assert first == suggest(axes, [], 8, seed=1) != suggest(axes, [], 8, seed=2)
-    told = [(values, None if place == 0 else -abs(axes[0].place(values[0]) - 0.8)) for place, values in enumerate(first)]
+    told = [
+        (values, None if place == 0 else -abs(axes[0].place(values[0]) - 0.8)) for place, values in enumerate(first)
+    ]
     for _ in range(4):
         more = suggest(axes, told, 8, seed=1)
         assert more == suggest(axes, told, 8, seed=1)

@@ -145,4 +145,3 @@ def masked_crc(content: bytes) -> int:
         crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-

@@ -1,6 +1,6 @@
 """What other tools logged, as courses beside ours: `groupwise compare --log sb3=logs/ --log cleanrl=runs/`.
 
-    *monitor.csv                  Stable-Baselines3: one file for each copy of the environment; a folder of them is a run
+    *monitor.csv                  SB3: one file for each copy of the environment; a folder of them is a run
     events.out.tfevents.*         TensorBoard, as CleanRL and Stable-Baselines3 write it; a folder of them is a run
     *.csv                         a table with a column of steps and one of scores, and perhaps of seeds and tasks
 
@@ -28,7 +28,16 @@ MOST_FILES = 2000
 SINGLE, STRETCHES = 200, 100
 # What columns are called, the surest first: evaluations before training episodes.
 LAST_STEP = 2**53  # beyond it, float64 skips whole numbers
-STEPS = ("step", "steps", "global_step", "time/total_timesteps", "total_timesteps", "timesteps", "num_timesteps", "env_steps")
+STEPS = (
+    "step",
+    "steps",
+    "global_step",
+    "time/total_timesteps",
+    "total_timesteps",
+    "timesteps",
+    "num_timesteps",
+    "env_steps",
+)
 SCORES = (
     "eval/mean_reward", "eval/reward_mean", "charts/episodic_return", "rollout/ep_rew_mean", "episodic_return",
     "mean_reward", "reward_mean", "score", "return", "reward", "value",
@@ -63,7 +72,9 @@ class ForeignLog:
         """The courses, numbered from the first seed on, and notes. `environment` is for logs that do not name one."""
         runs = read_log(self.path, self.columns)
         if not runs:
-            raise ConfigError(f"{self.path} has no logs", hint="Logs are *monitor.csv, events.out.tfevents.* or other *.csv.")
+            raise ConfigError(
+                f"{self.path} has no logs", hint="Logs are *monitor.csv, events.out.tfevents.* or other *.csv."
+            )
         courses, seen = [], dict[str, int]()
         for run in runs:
             place = self.environment or run.environment or environment
@@ -84,7 +95,9 @@ def parse_log(word: str, columns: Sequence[str]) -> ForeignLog:
     name, equals, path = word.partition("=")
     name, _, environment = name.partition("@")
     if not equals or not name or not path:
-        raise ConfigError(f"--log {word!r} must be NAME=PATH", hint="For example --log sb3=logs/ or --log sb3@CartPole-v1=run.csv.")
+        raise ConfigError(
+            f"--log {word!r} must be NAME=PATH", hint="For example --log sb3=logs/ or --log sb3@CartPole-v1=run.csv."
+        )
     chosen = {}
     for column in columns:
         role, _, called = column.partition("=")
@@ -113,12 +126,16 @@ def _runs_at(path: Path) -> Iterator[list[Path]]:
         return
     files = [file for file in path.rglob("*") if file.is_file() and _kind(file)]
     if len(files) > MOST_FILES:
-        raise ConfigError(f"{path} has {len(files):,} logs; at most {MOST_FILES:,} are read", hint="Name a smaller folder.")
+        raise ConfigError(
+            f"{path} has {len(files):,} logs; at most {MOST_FILES:,} are read", hint="Name a smaller folder."
+        )
     folders: dict[Path, list[Path]] = {}
     for file in sorted(files, key=_natural):
         folders.setdefault(file.parent, []).append(file)
     for folder in sorted(folders, key=_natural):
-        kinds = {kind: [file for file in folders[folder] if _kind(file) == kind] for kind in ("monitor", "events", "table")}
+        kinds = {
+            kind: [file for file in folders[folder] if _kind(file) == kind] for kind in ("monitor", "events", "table")
+        }
         if kinds["monitor"]:
             yield kinds["monitor"]
         elif kinds["events"]:
@@ -293,12 +310,16 @@ def _column(header: Sequence[str], *names: str, what: str = "column") -> int:
     there = ", ".join(header[:30]) + (f" and {len(header) - 30} more" if len(header) > 30 else "")
     role = "score" if names[0] in SCORES or what == "scalar" else "step"
     hint = f"Name one of them: --column {role}=NAME."
-    raise ConfigError(f"there is no {what} {wanted}; there {'is' if len(header) == 1 else 'are'} {there or 'none'}", hint=hint)
+    raise ConfigError(
+        f"there is no {what} {wanted}; there {'is' if len(header) == 1 else 'are'} {there or 'none'}", hint=hint
+    )
 
 
 def _no_scores(name: str, lost: int) -> ConfigError:
     why = f": all {lost} are NaN or infinite" if lost else ""
-    return ConfigError(f"{name!r} has no scores that are numbers{why}", hint="Did the run get as far as its first episode?")
+    return ConfigError(
+        f"{name!r} has no scores that are numbers{why}", hint="Did the run get as far as its first episode?"
+    )
 
 
 def thinned(points: Iterable[tuple[float, float]]) -> tuple[tuple[int, ...], tuple[float, ...]]:

@@ -1,9 +1,9 @@
 """The settings of a sweep and their ranges: a list of values, or everything between two numbers.
 
-    rollout.num_generations=4,8,16          these values
-    optim.learning_rate=1e-4:1e-2:log       every number between the two, evenly by its logarithm
-    policy.hidden_sizes=[64,64],[256,256]   lists are values too
-    optim.num_epochs=2:12:5                 in a grid, five values of the range
+rollout.num_generations=4,8,16          these values
+optim.learning_rate=1e-4:1e-2:log       every number between the two, evenly by its logarithm
+policy.hidden_sizes=[64,64],[256,256]   lists are values too
+optim.num_epochs=2:12:5                 in a grid, five values of the range
 """
 
 import math
@@ -148,7 +148,8 @@ def read_axes(words: Sequence[str]) -> tuple[Axis, ...]:
             given += _in_file(Path(word))
         elif not equals or not name.strip():
             raise ConfigError(
-                f"--over {quoted(word)} must be SETTING=RANGE", hint=f"RANGE is {FORMS}: optim.learning_rate=1e-4:1e-2:log"
+                f"--over {quoted(word)} must be SETTING=RANGE",
+                hint=f"RANGE is {FORMS}: optim.learning_rate=1e-4:1e-2:log",
             )
         else:
             given.append((name.strip(), text.strip()))
@@ -188,7 +189,9 @@ def _as_text(path: Path, name: str, value: Any) -> str:
         return value
     if isinstance(value, list):
         return ",".join(toml_value(item) for item in value)
-    raise ConfigError(f"{path}: {name} = {quoted(value)} is not a range", hint=f"A range is a list, or a text: {FORMS}.")
+    raise ConfigError(
+        f"{path}: {name} = {quoted(value)} is not a range", hint=f"A range is a list, or a text: {FORMS}."
+    )
 
 
 def make_axis(name: str, text: str) -> Axis:
@@ -213,7 +216,7 @@ def make_axis(name: str, text: str) -> Axis:
 
 
 def _declared(name: str) -> tuple[Setting | None, str]:
-    """The declaration of a setting, and its full name. A name inside a free table has none; unknown ones are refused."""
+    """The declaration of a setting, and its full name. A name inside a free table has none."""
     known = every_setting()
     first, _, rest = name.partition(".")
     declared = known.find(first, rest) if rest else known.find("", name)
@@ -255,7 +258,9 @@ def _number(text: str, given: str, name: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ConfigError(f"{given} has {quoted(text.strip())} where a number belongs", hint=f"A range is {FORMS}.", field=name)
+        raise ConfigError(
+            f"{given} has {quoted(text.strip())} where a number belongs", hint=f"A range is {FORMS}.", field=name
+        )
     return number
 
 

@@ -22,7 +22,7 @@ Values = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Combination:
     """One combination of values for an algorithm: its number in the sweep, its values by axis, and all its settings."""
 
     algorithm: str
@@ -66,7 +66,9 @@ def random_draw(axes: Sequence[Axis], count: int, seed: int) -> list[Values]:
     return list(found)
 
 
-def make_candidate(algorithm: str, base: TrainingConfig, number: int, axes: Sequence[Axis], values: Values) -> Candidate:
+def make_candidate(
+    algorithm: str, base: TrainingConfig, number: int, axes: Sequence[Axis], values: Values
+) -> Combination:
     """A combination with all its settings; one that no run can be made of is refused with its values."""
     overrides = [override(axis.name, value) for axis, value in zip(axes, values, strict=True)]
     try:
@@ -75,7 +77,7 @@ def make_candidate(algorithm: str, base: TrainingConfig, number: int, axes: Sequ
     except ConfigError as error:
         where = in_words(axes, values)
         raise ConfigError(f"{algorithm} with {where}: {error.message}", hint=error.hint, field=error.field) from None
-    return Candidate(algorithm, number, values, cfg)
+    return Combination(algorithm, number, values, cfg)
 
 
 def in_words(axes: Sequence[Axis], values: Values) -> str:

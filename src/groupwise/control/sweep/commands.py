@@ -26,8 +26,8 @@ def sweep(
     over: Annotated[
         Words,
         Parameter(
-            help="A setting and its range: optim.learning_rate=1e-4:1e-2:log, rollout.num_generations=4,8,16, or a TOML "
-            "file with a table [sweep]."
+            help="A setting and its range: optim.learning_rate=1e-4:1e-2:log, rollout.num_generations=4,8,16, or a "
+            "TOML file with a table [sweep]."
         ),
     ] = (),
     method: Annotated[str, Parameter(help="How settings are chosen: grid, random or optuna.")] = "grid",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.control.sweep.axes import Axis, shown
-from groupwise.control.sweep.findings import Findings, Response, Surface
+from groupwise.control.sweep.findings import Findings, ScoreCurve, Surface
 from groupwise.reporting.canvas import BLUE, GROUND, INK, MANY, MUTED, RULE, label_ends
 from groupwise.reporting.comparison_figures import finish_axes, single_panel
 from groupwise.reporting.text import short
@@ -202,7 +202,7 @@ def draw_responses(found: Findings, solved: float | None, width: float) -> Any:
     return figure
 
 
-def _response_panel(axes: Any, found: Findings, response: Response, solved: float | None) -> None:
+def _response_panel(axes: Any, found: Findings, response: ScoreCurve, solved: float | None) -> None:
     axis, column = response.axis, [one.name for one in found.axes].index(response.axis.name)
     finish_axes(axes, short(axis.name, LABEL))
     done = [trial for trial in found.trials if trial.complete]
@@ -224,11 +224,12 @@ def _response_panel(axes: Any, found: Findings, response: Response, solved: floa
 def draw_shares(everything: Sequence[Findings], solved: float | None, width: float) -> Any:
     """The share of settings whose mean score reaches a level, for every level: high lines forgive wrong settings."""
     curves = share_curves(everything)
-    labels = []
-    for place, (name, (levels, shares)) in enumerate(curves.items()):
-        labels.append((float(shares[len(shares) // 2]), short(name, 20), MANY[place % len(MANY)]))
+    labels = [
+        (float(shares[len(shares) // 2]), short(name, 20), MANY[place % len(MANY)])
+        for place, (name, (_, shares)) in enumerate(curves.items())
+    ]
     figure, axes = single_panel(width, min(3.0, 0.6 * width), labels)
-    for (name, (levels, shares)), (_, _, colour) in zip(curves.items(), labels, strict=True):
+    for (levels, shares), (_, _, colour) in zip(curves.values(), labels, strict=True):
         axes.step(levels, shares, where="post", color=colour)
     if solved is not None:
         axes.axvline(solved, color=MUTED, linewidth=0.9, dashes=(4, 3))
@@ -241,7 +242,9 @@ def draw_shares(everything: Sequence[Findings], solved: float | None, width: flo
 
 def share_curves(everything: Sequence[Findings]) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """By algorithm, levels of the score and the share of ended settings whose mean reaches them."""
-    means = {found.algorithm: [t.mean for t in found.trials if t.complete and t.mean is not None] for found in everything}
+    means = {
+        found.algorithm: [t.mean for t in found.trials if t.complete and t.mean is not None] for found in everything
+    }
     ended = {found.algorithm: sum(t.state in ("finished", "failed") for t in found.trials) for found in everything}
     scores = [mean for own in means.values() for mean in own]
     levels = np.linspace(min(scores), max(scores), 201)

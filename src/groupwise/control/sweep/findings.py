@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.control.sweep.axes import Axis, plain_value
-from groupwise.control.sweep.importance import LEAST, REPETITIONS, Anatomy, dissect, places, resampled
+from groupwise.control.sweep.importance import LEAST, REPETITIONS, ForestAnatomy, dissect, places, resampled
 from groupwise.control.sweep.running import SweepResult
-from groupwise.control.sweep.trials import Trial, named
+from groupwise.control.sweep.trials import SweepTrial, named
 from groupwise.errors import MissingExtra
 from groupwise.reporting import statistics as st
 from groupwise.reporting.comparison import unique
@@ -43,7 +43,7 @@ class AxisImportance:
 
 
 @dataclass(frozen=True)
-class Response:
+class ScoreCurve:
     """The score along one axis, averaged over all others: predicted, with a 95% interval at every level."""
 
     axis: Axis
@@ -85,7 +85,7 @@ class Recommendation:
     does not profit from luck in choosing.
     """
 
-    trial: Trial
+    trial: SweepTrial
     score: Interval
     fresh: Interval | None
     ties: int
@@ -107,10 +107,10 @@ class Findings:
 
     algorithm: str
     axes: tuple[Axis, ...]
-    trials: tuple[Trial, ...]
+    trials: tuple[SweepTrial, ...]
     importance: tuple[AxisImportance, ...] = ()
     pairs: tuple[tuple[str, str, float], ...] = ()
-    responses: tuple[Response, ...] = ()
+    responses: tuple[ScoreCurve, ...] = ()
     surface: Surface | None = None
     fit: float = math.nan
     recommendation: Recommendation | None = None
@@ -149,7 +149,9 @@ def _findings(result: SweepResult, algorithm: str, repetitions: int) -> Findings
     solved = result.scale.solved
     solving, runs = _solving(trials, solved) if solved is not None else (None, None)
     if solved is None and done:
-        notes.append("No threshold is known for this task, so no setting counts as solving. Give one: --threshold TASK=NUMBER.")
+        notes.append(
+            "No threshold is known for this task, so no setting counts as solving. Give one: --threshold TASK=NUMBER."
+        )
     if result.plan.method == "optuna":
         notes.append("Optuna tries good regions more often, so the share that solves is not that of the whole ranges.")
     anatomy: dict[str, Any] = {}
@@ -169,18 +171,25 @@ def _findings(result: SweepResult, algorithm: str, repetitions: int) -> Findings
     predicted = anatomy.pop("predicted", {})
     recommendation = recommend(done, predicted)
     return Findings(
-        algorithm, axes, trials, recommendation=recommendation, solving=solving, runs_solving=runs, notes=tuple(notes), **anatomy
+        algorithm,
+        axes,
+        trials,
+        recommendation=recommendation,
+        solving=solving,
+        runs_solving=runs,
+        notes=tuple(notes),
+        **anatomy,
     )
 
 
-def _no_importance(done: Sequence[Trial]) -> str:
+def _no_importance(done: Sequence[SweepTrial]) -> str:
     if len(done) < LEAST:
         return f"Importance and surface need at least {LEAST} settings with all seeds; {len(done)} are finished."
     means = [trial.mean for trial in done]
     return "Every setting has the same score, so none of them matters here." if len(set(means)) == 1 else ""
 
 
-def _anatomy(axes: Sequence[Axis], done: Sequence[Trial], repetitions: int) -> dict[str, Any]:
+def _anatomy(axes: Sequence[Axis], done: Sequence[SweepTrial], repetitions: int) -> dict[str, Any]:
     x = places(axes, [trial.candidate.values for trial in done])
     whole = dissect(axes, x, np.array([trial.mean for trial in done]))
     samples = resampled(axes, x, [trial.scores for trial in done], repetitions)
@@ -201,7 +210,9 @@ def _anatomy(axes: Sequence[Axis], done: Sequence[Trial], repetitions: int) -> d
         x_axis, y_axis = order[0], order[1]
         table = whole.pairs[min(x_axis, y_axis), max(x_axis, y_axis)]
         surface = Surface(axes[x_axis], axes[y_axis], table.T if x_axis < y_axis else table)
-    pairs = sorted(((axes[d].name, axes[e].name, share) for (d, e), share in whole.together.items()), key=lambda p: -p[2])
+    pairs = sorted(
+        ((axes[d].name, axes[e].name, share) for (d, e), share in whole.together.items()), key=lambda p: -p[2]
+    )
     return {
         "importance": tuple(importance[d] for d in order),
         "pairs": tuple(pairs),
@@ -220,14 +231,14 @@ def _around(value: float, samples: NDArray[np.float64]) -> Interval:
     return Interval(value, min(float(low), value), max(float(high), value))
 
 
-def _response(axis: Axis, d: int, whole: Anatomy, samples: Sequence[Anatomy]) -> Response:
+def _response(axis: Axis, d: int, whole: ForestAnatomy, samples: Sequence[ForestAnatomy]) -> ScoreCurve:
     curves = np.array([sample.alone[d] for sample in samples] or [whole.alone[d]])
     low, high = np.quantile(curves, [0.025, 0.975], axis=0)
     middle = whole.alone[d]
-    return Response(axis, tuple(axis.level_values()), middle, np.minimum(low, middle), np.maximum(high, middle))
+    return ScoreCurve(axis, tuple(axis.level_values()), middle, np.minimum(low, middle), np.maximum(high, middle))
 
 
-def _predicted(whole: Anatomy, axes: Sequence[Axis], trial: Trial) -> float:
+def _predicted(whole: ForestAnatomy, axes: Sequence[Axis], trial: SweepTrial) -> float:
     """How good the neighbourhood of a setting is: the sum of the curves of all axes at its values."""
     total = 0.0
     for d, (axis, value) in enumerate(zip(axes, trial.candidate.values, strict=True)):
@@ -235,7 +246,7 @@ def _predicted(whole: Anatomy, axes: Sequence[Axis], trial: Trial) -> float:
     return total
 
 
-def _solving(trials: Sequence[Trial], solved: float) -> tuple[Interval | None, float | None]:
+def _solving(trials: Sequence[SweepTrial], solved: float) -> tuple[Interval | None, float | None]:
     """The share of ended settings whose mean score solves, with its interval over settings, and the share of runs."""
     ended = [trial for trial in trials if trial.state in ("finished", "failed")]
     if not ended:
@@ -246,12 +257,12 @@ def _solving(trials: Sequence[Trial], solved: float) -> tuple[Interval | None, f
     return st.estimate(st.mean, hits[:, np.newaxis]), float(np.mean(runs))
 
 
-def recommend(done: Sequence[Trial], predicted: dict[str, float]) -> Recommendation | None:
+def recommend(done: Sequence[SweepTrial], predicted: dict[str, float]) -> Recommendation | None:
     """The best setting; among equals the one whose neighbours do best, then the one that learned sooner."""
     if not done:
         return None
 
-    def rank(trial: Trial) -> tuple[float, float, float]:
+    def rank(trial: SweepTrial) -> tuple[float, float, float]:
         assert trial.mean is not None
         return trial.mean, predicted.get(trial.candidate.name, 0.0), trial.efficiency
 
@@ -262,7 +273,7 @@ def recommend(done: Sequence[Trial], predicted: dict[str, float]) -> Recommendat
     return Recommendation(best, found, _on_fresh_seeds(done), ties)
 
 
-def _on_fresh_seeds(done: Sequence[Trial]) -> Interval | None:
+def _on_fresh_seeds(done: Sequence[SweepTrial]) -> Interval | None:
     scores = np.array([trial.scores for trial in done])
     count = scores.shape[1]
     if count < 2 or len(done) < 2:
@@ -275,7 +286,7 @@ def _on_fresh_seeds(done: Sequence[Trial]) -> Interval | None:
     return st.estimate(st.mean, np.array(outside)[:, np.newaxis])
 
 
-def _failed(trials: Sequence[Trial]) -> list[str]:
+def _failed(trials: Sequence[SweepTrial]) -> list[str]:
     failed = [run for trial in trials for run in trial.runs if run.state == "failed"]
     if not failed:
         return []
@@ -284,14 +295,13 @@ def _failed(trials: Sequence[Trial]) -> list[str]:
     return [f"{len(failed)} {'run' if len(failed) == 1 else 'runs'} failed ({reasons}). {left}."]
 
 
-def _budgets(done: Sequence[Trial]) -> list[str]:
+def _budgets(done: Sequence[SweepTrial]) -> list[str]:
     steps = [run.steps for trial in done for run in trial.runs if run.steps]
     if not steps or max(steps) <= UNEQUAL * min(steps):
         return []
-    return [
-        f"Runs had between {number(min(steps))} and {number(max(steps))} steps, and more steps give better scores. A run "
-        "ends after the training step that reaches training.total_samples, if that is set."
-    ]
+    span = f"between {number(min(steps))} and {number(max(steps))}"
+    rule = "A run ends after the training step that reaches training.total_samples, if that is set"
+    return [f"Runs had {span} steps, and more steps give better scores. {rule}."]
 
 
 def _few_seeds(result: SweepResult) -> list[str]:
@@ -306,7 +316,9 @@ def headline(found: Findings) -> str:
     """The findings in a sentence or two."""
     words = []
     if found.solving is not None:
-        interval = "" if math.isnan(found.solving.low) else f" ({percent(found.solving.low)} to {percent(found.solving.high)})"
+        interval = (
+            "" if math.isnan(found.solving.low) else f" ({percent(found.solving.low)} to {percent(found.solving.high)})"
+        )
         words.append(f"{percent(found.solving.value)}{interval} of the settings solve the task.")
     first = found.importance[0] if found.importance and found.fit >= WEAK_FIT else None
     if first is not None:

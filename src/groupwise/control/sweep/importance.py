@@ -34,7 +34,7 @@ POINTS = 4096
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class ForestAnatomy:
     """A forest taken apart: means over all other settings, and shares of its variance.
 
     `alone[d]` are the predicted scores at the levels of axis d, `pairs[d, e]` those at the levels of two axes, `share`
@@ -58,7 +58,7 @@ def places(axes: Sequence[Axis], settings: Sequence[Sequence[Any]]) -> Vector:
     return np.array([[axis.place(v) for axis, v in zip(axes, values, strict=True)] for values in settings])
 
 
-def dissect(axes: Sequence[Axis], x: Vector, y: Vector, seed: int = 0) -> Anatomy:
+def dissect(axes: Sequence[Axis], x: Vector, y: Vector, seed: int = 0) -> ForestAnatomy:
     """Fit a forest to scores y [N] of settings x [N, axes] and take it apart."""
     forest = _forest(seed)
     with warnings.catch_warnings():
@@ -74,14 +74,16 @@ def dissect(axes: Sequence[Axis], x: Vector, y: Vector, seed: int = 0) -> Anatom
         return np.asarray(values * np.prod([widths[d] for d in numbers if d not in fixed] or [1.0], axis=0))
 
     alone = tuple(np.asarray(rest(d) @ inside[d]) for d in numbers)
-    pairs = {(d, e): (inside[d] * rest(d, e)[:, np.newaxis]).T @ inside[e] for d, e in itertools.combinations(numbers, 2)}
+    pairs = {
+        (d, e): (inside[d] * rest(d, e)[:, np.newaxis]).T @ inside[e] for d, e in itertools.combinations(numbers, 2)
+    }
     whole = _variance(forest, levels) or 1.0
     share = np.minimum([means.var() / whole for means in alone], 1.0)
     together = {
         (d, e): float(np.clip((table.var() - alone[d].var() - alone[e].var()) / whole, 0.0, 1.0))
         for (d, e), table in pairs.items()
     }
-    return Anatomy(alone, pairs, share, together, _fit(forest, y))
+    return ForestAnatomy(alone, pairs, share, together, _fit(forest, y))
 
 
 def _forest(seed: int) -> Any:
@@ -134,7 +136,7 @@ def _fit(forest: Any, y: Vector) -> float:
 
 def resampled(
     axes: Sequence[Axis], x: Vector, scores: Sequence[Sequence[float]], repetitions: int, seed: int = 0
-) -> list[Anatomy]:
+) -> list[ForestAnatomy]:
     """The anatomies of bootstrap samples: settings are drawn with replacement, and within each its seeds."""
     found = []
     for number in range(repetitions):

@@ -1,4 +1,4 @@
-"""A sweep as a folder: one self-contained page, every figure as SVG and PNG with its data, the table and all numbers."""
+"""A sweep as a folder: one self-contained page, every figure as SVG and PNG with its data, and all numbers."""
 
 import math
 import time
@@ -15,7 +15,7 @@ from groupwise.control.sweep import figures as draw
 from groupwise.control.sweep.axes import shown
 from groupwise.control.sweep.findings import METHOD, TOP, Findings, Recommendation, headline
 from groupwise.control.sweep.running import Sweep, SweepResult
-from groupwise.control.sweep.trials import Trial
+from groupwise.control.sweep.trials import SweepTrial
 from groupwise.files import disk, write_atomic
 from groupwise.reporting.canvas import render_kinds
 from groupwise.reporting.comparison_page import hints, html_table
@@ -88,12 +88,13 @@ def pictures_of(found: Findings, result: SweepResult) -> list[Picture]:
             for one in found.responses
             for value, *numbers in zip(one.values, one.scores, one.low, one.high, strict=True)
         ]
+        head = ["setting", "value", "score", "low", "high"]
         caption = (
             "The score along each setting, averaged over all others, as the forest predicts it, with a 95% bootstrap "
             "interval. Each grey dot is a trained setting, the mean of its seeds."
         )
         pictures.append(Picture(
-            f"responses-{name}", "The score along each setting", caption, "", csv_text(["setting", "value", "score", "low", "high"], rows),
+            f"responses-{name}", "The score along each setting", caption, "", csv_text(head, rows),
             lambda width: draw.draw_responses(found, solved, width),
         ))  # fmt: skip
     return pictures
@@ -108,12 +109,12 @@ def _surface_picture(found: Findings, solved: float | None, name: str) -> Pictur
         for column, across in enumerate(surface.x.level_values())
     ]
     caption = (
-        f"The score over {surface.x.name} and {surface.y.name}, averaged over all other settings. Colours of the ground "
-        "are predicted by the forest; dots and numbers are means of settings that were trained. The ring is the "
+        f"The score over {surface.x.name} and {surface.y.name}, averaged over all other settings. Colours of the "
+        "ground are predicted by the forest; dots and numbers are means of settings that were trained. The ring is the "
         "recommended setting."
     )
     return Picture(
-        f"surface-{name}", "Response surface", caption, f"{surface.x.name} across, {surface.y.name} upwards",
+        f"surface-{name}", "ScoreCurve surface", caption, f"{surface.x.name} across, {surface.y.name} upwards",
         csv_text([surface.x.name, surface.y.name, "predicted_score"], rows),
         lambda width: draw.draw_surface(found, solved, width),
     )  # fmt: skip
@@ -138,7 +139,9 @@ def shares_pictures(findings: Sequence[Findings], result: SweepResult) -> list[P
 
 
 def _slug(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name).lstrip(".-") or "algorithm"
+    return (
+        "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name).lstrip(".-") or "algorithm"
+    )
 
 
 def page(
@@ -153,16 +156,16 @@ def page(
     title = f"Sweep of {', '.join(axis.name for axis in plan.axes)}"
     place = next(iter(plan.bases.values())).task.environment
     notes = list(dict.fromkeys(note for found in findings for note in found.notes))
+    again = f"<h3>Repeat or continue the sweep</h3><pre><code>{escape(command)}</code></pre>" if command else ""
     sections = [
-        f"<header><p class=run>Sweep in {escape(place)}</p><h1>{escape(title)}</h1>"
-        f"<p class=verdict>{escape(' '.join(_headlines(findings)))}</p></header>",
+        (f"<header><p class=run>Sweep in {escape(place)}</p><h1>{escape(title)}</h1>"
+         f"<p class=verdict>{escape(' '.join(_headlines(findings)))}</p></header>"),
         facts_list(_facts(result)),
         hints(notes),
         "<section><h2>The result</h2>" + _overview(findings) + f"<p class=step>{escape(_how_to_read(result))}</p>"
         + _drawn(general, drawn) + "</section>",
         *(_chapter(found, result, pictures[found.algorithm], drawn, len(findings) > 1) for found in findings),
-        f"<section><h2>Method</h2><p>Importance: {escape(METHOD)}.</p>"
-        + (f"<h3>Repeat or continue the sweep</h3><pre><code>{escape(command)}</code></pre>" if command else "") + "</section>",
+        f"<section><h2>Method</h2><p>Importance: {escape(METHOD)}.</p>{again}</section>",
         f"<footer>Made by Groupwise on {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}.</footer>",
     ]  # fmt: skip
     return whole_page(f"{title} – Groupwise", sections)
@@ -180,7 +183,9 @@ def _facts(result: SweepResult) -> dict[str, str]:
     return {
         "Method": plan.method,
         "Settings": str(plan.count),
-        "Seeds": f"{len(plan.seeds)} ({plan.seeds[0]} to {plan.seeds[-1]})" if len(plan.seeds) > 1 else str(plan.seeds[0]),
+        "Seeds": f"{len(plan.seeds)} ({plan.seeds[0]} to {plan.seeds[-1]})"
+        if len(plan.seeds) > 1
+        else str(plan.seeds[0]),
         "Runs": str(result.total) if result.finished else f"{ended} of {result.total}, unfinished",
         "Failed": str(sum(run.state == "failed" for run in runs) or ""),
         "Training time": duration(sum(run.wall_seconds or 0.0 for run in runs)),
@@ -193,9 +198,9 @@ def _how_to_read(result: SweepResult) -> str:
     if solved is not None:
         words += f" A setting solves if its mean over seeds is {number(solved)} or more."
     return (
-        f"{words} The recommended setting has the best mean; its interval is a bootstrap over seeds. It was chosen because it "
-        "did well on these seeds, so expect a little less: “on a fresh seed” chooses by all seeds but one and scores the "
-        "choice by the one left out."
+        f"{words} The recommended setting has the best mean; its interval is a bootstrap over seeds. It was chosen "
+        "because it did well on these seeds, so expect a little less: “on a fresh seed” chooses by all seeds but one and "
+        "scores the choice by the one left out."
     )
 
 
@@ -254,14 +259,14 @@ def _chapter(
     )
 
 
-def _trial_row(trial: Trial) -> list[str]:
+def _trial_row(trial: SweepTrial) -> list[str]:
     interval = trial.interval()
     assert interval is not None
     seeds = ", ".join(number(score) for score in trial.scores)
     return [trial.candidate.name, *map(shown, trial.candidate.values), score_words(interval), seeds]
 
 
-def _line(trial: Trial, names: Sequence[str]) -> str:
+def _line(trial: SweepTrial, names: Sequence[str]) -> str:
     values = ", ".join(f"{name} {shown(value)}" for name, value in zip(names, trial.candidate.values, strict=True))
     score = trial.state if trial.mean is None else f"{number(trial.mean)} ({', '.join(map(number, trial.scores))})"
     return f"{values}: {score}"
@@ -282,7 +287,9 @@ def sweep_view(result: SweepResult, findings: Sequence[Findings]) -> RenderableT
             cells = [trial.candidate.name, *map(shown, trial.candidate.values), score_words(interval)]
             table.add_row(*(Text(printable(cell)) for cell in cells))
         if importance:
-            table.add_row(*(Text("importance", "dim"), *(Text(_share(importance[a.name]), "dim") for a in found.axes), ""))
+            table.add_row(
+                *(Text("importance", "dim"), *(Text(_share(importance[a.name]), "dim") for a in found.axes), "")
+            )
         parts += [Text(), table]
         if (chosen := found.recommendation) is not None:
             values = zip((axis.name for axis in found.axes), chosen.trial.candidate.values, strict=True)

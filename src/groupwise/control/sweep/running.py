@@ -8,7 +8,6 @@ Repeating the command continues a sweep: finished runs are kept, unfinished ones
 asked for must be the same; more seeds are possible, and more settings of a random draw.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +30,7 @@ from groupwise.control.comparison.campaign import (
 from groupwise.control.comparison.worker import CourseJob, write_json
 from groupwise.control.sweep.axes import Axis, plain_value, read_axes
 from groupwise.control.sweep.candidates import (
-    Candidate,
+    Combination,
     Values,
     check_bases,
     grid,
@@ -39,7 +38,7 @@ from groupwise.control.sweep.candidates import (
     random_draw,
 )
 from groupwise.control.sweep.optuna_search import BATCH, check_installed, suggest
-from groupwise.control.sweep.trials import ScoreScale, Trial, score_trials
+from groupwise.control.sweep.trials import ScoreMeaning, SweepTrial, score_trials
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.readers import read_record
 from groupwise.training.events import plain
@@ -76,10 +75,10 @@ class SweepResult:
     """The trials so far, in the order of their numbers, and what their scores mean."""
 
     plan: SweepPlan
-    trials: tuple[Trial, ...]
-    scale: ScoreScale
+    trials: tuple[SweepTrial, ...]
+    scale: ScoreMeaning
 
-    def of(self, algorithm: str) -> list[Trial]:
+    def of(self, algorithm: str) -> list[SweepTrial]:
         return [trial for trial in self.trials if trial.candidate.algorithm == algorithm]
 
     @property
@@ -145,14 +144,16 @@ class Journal:
                 source = self.plan.files.get(name, name)
                 raise ConfigError(
                     f"{source} has changed since this sweep began ({'; '.join(differing[:3])})",
-                    hint=f"Change it back to continue, or give the new sweep another folder (--out). Here: {self.path.parent}",
+                    hint="Change it back to continue, or give the new sweep another folder (--out).",
                 )
         for what in ("bases", "over", "method", "draw_seed", *(("seeds",) if self.plan.method == "optuna" else ())):
             old, new = before.get(what), mine[what]
             if what == "bases":
                 old, new = sorted(old or ()), sorted(new)
             if old != new:
-                message = f"{self.path.parent} has a sweep with other {WORDS[what]}: {_brief(old)}, and now {_brief(new)}"
+                message = (
+                    f"{self.path.parent} has a sweep with other {WORDS[what]}: {_brief(old)}, and now {_brief(new)}"
+                )
                 raise ConfigError(message, hint=elsewhere)
         for name, rows in before.get("asked", {}).items():
             self.asked[name] = [tuple(map(_frozen, row)) for row in rows]
@@ -197,7 +198,7 @@ class Sweep:
     def __init__(self, folder: Path, plan: SweepPlan) -> None:
         self.folder, self.plan = folder, plan
         self.journal = Journal(folder, plan)
-        self.candidates: list[Candidate] = []
+        self.candidates: list[Combination] = []
         self._jobs: dict[tuple[str, int], CourseJob] = {}
         self._known: dict[str, CampaignOutcome] = {}
         if plan.method != "optuna":
@@ -241,7 +242,7 @@ class Sweep:
         """A job for every run. Seeds first: if it is interrupted, all settings have about as many."""
         return [self._job(candidate, seed) for seed in self.plan.seeds for candidate in self.candidates]
 
-    def _job(self, candidate: Candidate, seed: int) -> CourseJob:
+    def _job(self, candidate: Combination, seed: int) -> CourseJob:
         # Made once, because the progress is looked at several times a second.
         key = (candidate.name, seed)
         if key not in self._jobs:
@@ -281,6 +282,7 @@ class Sweep:
 def as_json(result: SweepResult, **more: Any) -> dict[str, Any]:
     """The result file: docs/sweep.md says what each key means."""
     plan = result.plan
+    states = [run.state for trial in result.trials for run in trial.runs]
     return plain({
         "v": 1,
         "kind": "sweep",
@@ -289,7 +291,7 @@ def as_json(result: SweepResult, **more: Any) -> dict[str, Any]:
         "seeds": list(plan.seeds),
         "runs": {
             "total": result.total,
-            **{state: sum(run.state == state for trial in result.trials for run in trial.runs) for state in ("finished", "failed")},
+            **{state: states.count(state) for state in ("finished", "failed")},
         },
         "score": result.scale.to_dict(),
         "axes": [axis.describe() for axis in plan.axes],

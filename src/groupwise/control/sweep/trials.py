@@ -15,7 +15,7 @@ import numpy as np
 from groupwise.control.comparison.arms import KNOWN_SCALES
 from groupwise.control.comparison.campaign import CampaignOutcome
 from groupwise.control.sweep.axes import Axis, plain_value
-from groupwise.control.sweep.candidates import Candidate
+from groupwise.control.sweep.candidates import Combination
 from groupwise.reporting import statistics as st
 from groupwise.reporting.comparison import Comparison, Course
 from groupwise.reporting.statistics import Interval
@@ -41,10 +41,10 @@ class SeedScore:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SweepTrial:
     """One combination and its runs, in the order of the seeds."""
 
-    candidate: Candidate
+    candidate: Combination
     runs: tuple[SeedScore, ...]
 
     @property
@@ -95,7 +95,7 @@ def named(axes: Sequence[Axis], values: Sequence[Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ScoreScale:
+class ScoreMeaning:
     """What the scores mean: those of one task as they are, or the mean of several normalised ones."""
 
     tasks: tuple[str, ...] = ()
@@ -104,20 +104,24 @@ class ScoreScale:
     @property
     def meaning(self) -> str:
         if len(self.tasks) > 1:
-            return f"mean over {len(self.tasks)} tasks of the final score, each normalised: 0 is random play, 1 is solved"
-        return f"final score{f' in {self.tasks[0]}' if self.tasks else ''}: mean evaluation in the last tenth of the steps"
+            return (
+                f"mean over {len(self.tasks)} tasks of the final score, each normalised: 0 is random play, 1 is solved"
+            )
+        return (
+            f"final score{f' in {self.tasks[0]}' if self.tasks else ''}: mean evaluation in the last tenth of the steps"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {"meaning": self.meaning, "better": "higher", "solved": self.solved, "tasks": list(self.tasks)}
 
 
 def score_trials(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Combination],
     seeds: Sequence[int],
     outcome: CampaignOutcome,
     begun: Mapping[tuple[str, int], bool],
     thresholds: Mapping[str, float],
-) -> tuple[list[Trial], ScoreScale]:
+) -> tuple[list[SweepTrial], ScoreMeaning]:
     """The trials, and what their scores mean. `begun` says which runs without a result have started."""
     courses: dict[tuple[str, int], list[Course]] = {}
     for course in outcome.courses:
@@ -126,7 +130,7 @@ def score_trials(
     comparison = Comparison(outcome.courses, thresholds=thresholds, known=KNOWN_SCALES) if courses else None
     scale = _scale(comparison)
 
-    def run(candidate: Candidate, seed: int) -> SeedScore:
+    def run(candidate: Combination, seed: int) -> SeedScore:
         key = (candidate.name, seed)
         if key in courses and comparison is not None:
             return _score(comparison, scale, courses[key])
@@ -134,20 +138,20 @@ def score_trials(
             return SeedScore(seed, "failed", message=failures[key])
         return SeedScore(seed, "running" if begun.get(key) else "waiting")
 
-    return [Trial(one, tuple(run(one, seed) for seed in seeds)) for one in candidates], scale
+    return [SweepTrial(one, tuple(run(one, seed) for seed in seeds)) for one in candidates], scale
 
 
-def _scale(comparison: Comparison | None) -> ScoreScale:
+def _scale(comparison: Comparison | None) -> ScoreMeaning:
     if comparison is None:
-        return ScoreScale()
+        return ScoreMeaning()
     tasks = tuple(comparison.tasks)
     thresholds = [scale.solved for scale in comparison.scales.values()]
     if len(tasks) > 1:
-        return ScoreScale(tasks, None if None in thresholds else 1.0)
-    return ScoreScale(tasks, thresholds[0])
+        return ScoreMeaning(tasks, None if None in thresholds else 1.0)
+    return ScoreMeaning(tasks, thresholds[0])
 
 
-def _score(comparison: Comparison, scale: ScoreScale, courses: Sequence[Course]) -> SeedScore:
+def _score(comparison: Comparison, scale: ScoreMeaning, courses: Sequence[Course]) -> SeedScore:
     several = len(scale.tasks) > 1
     finals = [comparison.final(course) if several else course.final for course in courses]
     score = fmean(finals)
@@ -158,5 +162,5 @@ def _score(comparison: Comparison, scale: ScoreScale, courses: Sequence[Course])
     return SeedScore(courses[0].seed, "finished", score, efficiency, solved, steps, wall)
 
 
-def finite_mean(trial: Trial) -> bool:
+def finite_mean(trial: SweepTrial) -> bool:
     return trial.mean is not None and math.isfinite(trial.mean)
