@@ -153,3 +153,15 @@ def assert_survives(done: Path, base: Path, folder: Path, kills: int) -> None:
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert table(out) == table(done)
+
+
+def test_a_suggestion_that_no_run_can_be_made_of_counts_as_failed(tmp_path: Path, base: Path) -> None:
+    """Optuna cannot know which values go together, and a sweep must not end because of it."""
+    ppo = TrainingConfig(product="ppo", environment="CartPole-v1", estimator="gae", eval_steps=1)
+    plan = make_plan({"ppo": ppo}, ["advantage.estimator=gae,group_rtg"], method="optuna", settings=2, seeds=[0])
+    under_way = Sweep(tmp_path, plan)
+    under_way._add("ppo", [("group_rtg",), ("gae",)])
+    first, second = under_way.result().trials
+    assert (first.state, second.state) == ("failed", "waiting")
+    assert "group_rtg" in first.runs[0].message
+    assert [job.algorithm for job in under_way.jobs()] == ["ppo-0002"]

@@ -23,12 +23,16 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Combination:
-    """One combination of values for an algorithm: its number in the sweep, its values by axis, and all its settings."""
+    """One combination of values for an algorithm: its number in the sweep, its values by axis, and all its settings.
+
+    `refused` says why no run can be made of it; only Optuna suggests such, during the sweep.
+    """
 
     algorithm: str
     number: int
     values: Values
     cfg: TrainingConfig
+    refused: str = ""
 
     @property
     def name(self) -> str:

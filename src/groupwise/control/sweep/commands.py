@@ -54,8 +54,8 @@ def sweep(
     """
     from groupwise.control.commands import named, thresholds
     from groupwise.control.sweep.findings import findings_of
-    from groupwise.control.sweep.page import sweep_view, write_sweep
-    from groupwise.control.sweep.running import Sweep, make_plan
+    from groupwise.control.sweep.page import additions, sweep_view, write_sweep
+    from groupwise.control.sweep.running import Sweep, as_json, make_plan
     from groupwise.reporting.comparison_table import progress_bar
 
     files = [named(word) for word in configs]
@@ -76,9 +76,7 @@ def sweep(
     found = findings_of(result)
     path = write_sweep(under_way, found, command)
     if common.json:
-        from groupwise.readers import read_record
-
-        answer({**read_record(out / "sweep.json", "Repeat the command."), "report": str(path)})
+        answer({**as_json(result, **additions(found, command)), "report": str(path)})
         return
     Console().print(sweep_view(result, found))
     Console(stderr=True, soft_wrap=True).print(f"report: {path}", highlight=False, markup=False)

@@ -1,6 +1,7 @@
 """A sweep as a folder: one self-contained page, every figure as SVG and PNG with its data, and all numbers."""
 
 import math
+import shlex
 import time
 from collections.abc import Sequence
 from html import escape
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.control.sweep import figures as draw
-from groupwise.control.sweep.axes import shown
+from groupwise.control.sweep.axes import override, shown
 from groupwise.control.sweep.findings import METHOD, TOP, Findings, Recommendation, headline
 from groupwise.control.sweep.running import Sweep, SweepResult
 from groupwise.control.sweep.trials import SweepTrial
@@ -44,24 +45,33 @@ def write_sweep(under_way: Sweep, findings: Sequence[Findings], command: str = "
         for kind, content in {**kinds, "csv": picture.csv.encode("utf8", "replace")}.items():
             write_atomic(target / f"{picture.name}.{kind}", content, durable=False)
     write_atomic(folder / "trials.csv", trials_csv(result).encode("utf8", "replace"))
-    under_way.save(
-        command=command, importance_method=METHOD, findings={found.algorithm: found.to_dict() for found in findings}
-    )
+    under_way.save(**additions(findings, command))
     path = folder / "report.html"
     write_atomic(path, page(result, findings, pictures, general, drawn, command).encode("utf8", "replace"))
     return path
+
+
+def additions(findings: Sequence[Findings], command: str) -> dict[str, Any]:
+    """What the result file says beyond the trials."""
+    found = {found.algorithm: found.to_dict() for found in findings}
+    return {"command": command, "importance_method": METHOD, "findings": found}
 
 
 def trials_csv(result: SweepResult) -> str:
     """A row for every run; nothing in it depends on how often the sweep was interrupted."""
     axes = result.plan.axes
     rows = [
-        [trial.candidate.algorithm, trial.candidate.number, *map(shown, trial.candidate.values), run.seed, run.state,
+        [trial.candidate.algorithm, trial.candidate.number, *map(_cell, trial.candidate.values), run.seed, run.state,
          "" if run.score is None else run.score, "" if run.solved is None else run.solved, run.steps or ""]
         for trial in result.trials for run in trial.runs
     ]  # fmt: skip
     names = [axis.name for axis in axes]
     return csv_text(["algorithm", "number", *names, "seed", "state", "score", "solved", "steps"], rows)
+
+
+def _cell(value: Any) -> Any:
+    """A value in a table for programs: numbers with all their digits."""
+    return value if isinstance(value, float) else shown(value)
 
 
 def pictures_of(found: Findings, result: SweepResult) -> list[Picture]:
@@ -199,8 +209,8 @@ def _how_to_read(result: SweepResult) -> str:
         words += f" A setting solves if its mean over seeds is {number(solved)} or more."
     return (
         f"{words} The recommended setting has the best mean; its interval is a bootstrap over seeds. It was chosen "
-        "because it did well on these seeds, so expect a little less: “on a fresh seed” chooses by all seeds but one and "
-        "scores the choice by the one left out."
+        "because it did well on these seeds, so expect a little less: “on a fresh seed” chooses by all seeds but one "
+        "and scores the choice by the one left out."
     )
 
 
@@ -250,13 +260,17 @@ def _chapter(
     title = found.algorithm if several else "Settings"
     chosen = ""
     if found.recommendation is not None:
-        values = zip(names, found.recommendation.trial.candidate.values, strict=True)
-        command = " ".join(f"--set {name}={shown(value)}" for name, value in values)
-        chosen = f"<h3>Recommended</h3><pre><code>{escape(command)}</code></pre>"
+        chosen = f"<h3>Recommended</h3><pre><code>{escape(as_options(found, found.recommendation))}</code></pre>"
     return (
         f"<section><h2>{escape(title)}</h2>{chosen}{_drawn(pictures, drawn)}<h3>The best settings</h3>{top}"
         f"{details(f'All {len(found.trials)} settings', every)}</section>"
     )
+
+
+def as_options(found: Findings, chosen: Recommendation) -> str:
+    """The recommended setting as options of a command."""
+    values = zip(found.axes, chosen.trial.candidate.values, strict=True)
+    return " ".join(f"--set {shlex.quote(override(axis.name, value))}" for axis, value in values)
 
 
 def _trial_row(trial: SweepTrial) -> list[str]:
@@ -292,8 +306,7 @@ def sweep_view(result: SweepResult, findings: Sequence[Findings]) -> RenderableT
             )
         parts += [Text(), table]
         if (chosen := found.recommendation) is not None:
-            values = zip((axis.name for axis in found.axes), chosen.trial.candidate.values, strict=True)
-            words = " ".join(f"--set {name}={shown(value)}" for name, value in values)
+            words = as_options(found, chosen)
             fresh = "" if chosen.fresh is None else f"; on a fresh seed {score_words(chosen.fresh)}"
             parts.append(Text(printable(f"recommended: {words}  (score {score_words(chosen.score)}{fresh})")))
     notes = dict.fromkeys(note for found in findings for note in found.notes)

@@ -207,9 +207,14 @@ class Sweep:
                 self._add(name, drawn)
 
     def _add(self, name: str, drawn: Sequence[Values]) -> None:
-        have = sum(candidate.algorithm == name for candidate in self.candidates)
-        make = partial(make_candidate, name, self.plan.bases[name])
-        self.candidates += [make(have + place, self.plan.axes, values) for place, values in enumerate(drawn, 1)]
+        have, base = sum(candidate.algorithm == name for candidate in self.candidates), self.plan.bases[name]
+        for number, values in enumerate(drawn, have + 1):
+            try:
+                self.candidates.append(make_candidate(name, base, number, self.plan.axes, values))
+            except ConfigError as error:
+                if self.plan.method != "optuna":
+                    raise
+                self.candidates.append(Combination(name, number, values, base, error.message))
 
     def run(self, jobs: int | None = None, progress: Progress = None) -> SweepResult:
         """Train everything that is not finished yet."""
@@ -240,7 +245,8 @@ class Sweep:
 
     def jobs(self) -> list[CourseJob]:
         """A job for every run. Seeds first: if it is interrupted, all settings have about as many."""
-        return [self._job(candidate, seed) for seed in self.plan.seeds for candidate in self.candidates]
+        candidates = [candidate for candidate in self.candidates if not candidate.refused]
+        return [self._job(candidate, seed) for seed in self.plan.seeds for candidate in candidates]
 
     def _job(self, candidate: Combination, seed: int) -> CourseJob:
         # Made once, because the progress is looked at several times a second.

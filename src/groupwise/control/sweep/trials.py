@@ -4,7 +4,6 @@ A run's score is its final one: the mean of its evaluations in the last tenth of
 normalised first (0 random, 1 solved) and the score is their mean.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -132,6 +131,8 @@ def score_trials(
 
     def run(candidate: Combination, seed: int) -> SeedScore:
         key = (candidate.name, seed)
+        if candidate.refused:
+            return SeedScore(seed, "failed", message=candidate.refused)
         if key in courses and comparison is not None:
             return _score(comparison, scale, courses[key])
         if key in failures:
@@ -160,7 +161,3 @@ def _score(comparison: Comparison, scale: ScoreMeaning, courses: Sequence[Course
     efficiency = fmean(comparison.efficiency(course) for course in courses)
     steps, wall = max(course.budget for course in courses), max(course.wall_seconds for course in courses)
     return SeedScore(courses[0].seed, "finished", score, efficiency, solved, steps, wall)
-
-
-def finite_mean(trial: SweepTrial) -> bool:
-    return trial.mean is not None and math.isfinite(trial.mean)
