@@ -53,9 +53,11 @@ class ClippedPPO:
         actions = torch.from_numpy(np.concatenate([trajectory.actions for trajectory in trajectories]))
         old = torch.from_numpy(np.concatenate([trajectory.behavior_logp for trajectory in trajectories]))
         seen = self._policy().evaluate({"obs": obs, "actions": actions})
-        clip = {"clip_low": self.cfg.loss.clip_ratio, "clip_high": self.cfg.loss.clip_ratio_high}
-        everywhere = torch.ones(1, steps, dtype=torch.bool)
-        return policy_loss(seen.logp[None], old[None], adv[None], everywhere, denominator=max(steps, 1), **clip).loss
+        loss, everywhere = self.cfg.loss, torch.ones(1, steps, dtype=torch.bool)
+        return policy_loss(
+            seen.logp[None], old[None], adv[None], everywhere, denominator=max(steps, 1),
+            clip_low=loss.clip_ratio, clip_high=loss.clip_ratio_high,
+        ).loss  # fmt: skip
 
     def _policy(self) -> MLPPolicy:
         if self.policy is None:
