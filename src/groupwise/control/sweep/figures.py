@@ -17,6 +17,7 @@ from groupwise.training.formatting import number, percent
 
 # Light to dark for colour-blind readers and grey printers alike.
 COLOURS = "viridis"
+MARK = "#d6336c"
 # Lists with at most this many cells show their numbers.
 CELLS = 48
 LABEL = 26
@@ -69,11 +70,12 @@ def draw_surface(found: Findings, solved: float | None, width: float) -> Any:
     everything = [*surface.scores.ravel().tolist(), *tried.values()]
     norm = Normalize(min(everything), max(everything) if max(everything) > min(everything) else min(everything) + 1)
     axes.pcolormesh(edges(x), edges(y), surface.scores, cmap=COLOURS, norm=norm, linewidth=0, rasterized=True)
-    if x.is_range or y.is_range or len(x.values) * len(y.values) > CELLS:
-        _dots(axes, x, y, tried, norm)
-    else:
+    numbers = not (x.is_range or y.is_range) and len(x.values) * len(y.values) <= CELLS
+    if numbers:
         _numbers(axes, surface, tried, norm)
-    _mark(axes, found, x, y)
+    else:
+        _dots(axes, x, y, tried, norm)
+    _mark(axes, found, x, y, numbers)
     for axis, side in ((x, axes.xaxis), (y, axes.yaxis)):
         _scale(axes, axis, side)
     axes.grid(visible=False)
@@ -128,15 +130,21 @@ def _numbers(axes: Any, surface: Surface, tried: dict[tuple[Any, Any], float], n
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
 
 
-def _mark(axes: Any, found: Findings, x: Axis, y: Axis) -> None:
-    """A ring around the recommended setting."""
+def _mark(axes: Any, found: Findings, x: Axis, y: Axis, numbers: bool) -> None:
+    """A ring around the recommended setting, or a frame around its cell where a ring would hide the number."""
+    from matplotlib.patches import Rectangle
+
     if found.recommendation is None:
         return
     columns = [axis.name for axis in found.axes]
     values = found.recommendation.trial.candidate.values
     here = position(x, values[columns.index(x.name)]), position(y, values[columns.index(y.name)])
-    for size, colour, line in ((190, GROUND, 3.2), (190, "#d6336c", 1.8)):
-        axes.scatter(*here, s=size, facecolors="none", edgecolors=colour, linewidths=line, zorder=4, clip_on=False)
+    if numbers:
+        corner = here[0] - 0.47, here[1] - 0.46
+        axes.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, edgecolor=MARK, linewidth=2.2, zorder=4))
+        return
+    for colour, line in ((GROUND, 3.2), (MARK, 1.8)):
+        axes.scatter(*here, s=190, facecolors="none", edgecolors=colour, linewidths=line, zorder=4, clip_on=False)
 
 
 def _tick_labels(axis: Axis) -> list[str]:
@@ -152,7 +160,8 @@ def _scale(axes: Any, axis: Axis, side: Any) -> None:
     if axis.values:
         labels = _tick_labels(axis)
         # Long names would run into each other.
-        crowded = horizontal and sum(map(len, labels)) * 5.4 > 72 * axes.figure.get_figwidth() * 0.7
+        room = 72 * axes.figure.get_figwidth() * axes.get_position().width / len(labels)
+        crowded = horizontal and 5.4 * max(map(len, labels)) + 5 > room
         (axes.set_xticks if horizontal else axes.set_yticks)(
             range(len(labels)), labels, **({"rotation": 30, "ha": "right"} if crowded else {})
         )
@@ -180,7 +189,7 @@ def _colour_bar(figure: Any, bar: Any, norm: Any, solved: float | None) -> None:
     bar.set_title("score", loc="left", fontsize=9, color=MUTED, pad=6)
     bar.grid(visible=False)
     if solved is not None and norm.vmin < solved < norm.vmax:
-        bar.axhline(solved, color="#d6336c", linewidth=1.6)
+        bar.axhline(solved, color=MARK, linewidth=1.6)
 
 
 def draw_responses(found: Findings, solved: float | None, width: float) -> Any:
@@ -224,10 +233,12 @@ def _response_panel(axes: Any, found: Findings, response: ScoreCurve, solved: fl
 def draw_shares(everything: Sequence[Findings], solved: float | None, width: float) -> Any:
     """The share of settings whose mean score reaches a level, for every level: high lines forgive wrong settings."""
     curves = share_curves(everything)
-    labels = [
-        (float(shares[len(shares) // 2]), short(name, 20), MANY[place % len(MANY)])
-        for place, (name, (_, shares)) in enumerate(curves.items())
-    ]
+    solving = {found.algorithm: found.solving for found in everything}
+    labels = []
+    for place, (name, (_, shares)) in enumerate(curves.items()):
+        share = solving[name]
+        words = short(name, 20) if share is None else f"{short(name, 20)} {percent(share.value)} solve"
+        labels.append((float(shares[-1]), words, MANY[place % len(MANY)]))
     figure, axes = single_panel(width, min(3.0, 0.6 * width), labels)
     for (levels, shares), (_, _, colour) in zip(curves.values(), labels, strict=True):
         axes.step(levels, shares, where="post", color=colour)
