@@ -302,7 +302,7 @@ def sweep_view(result: SweepResult, findings: Sequence[Findings]) -> RenderableT
             table.add_row(*(Text(printable(cell)) for cell in cells))
         if importance:
             table.add_row(
-                *(Text("importance", "dim"), *(Text(_share(importance[a.name]), "dim") for a in found.axes), "")
+                *(Text("importance", "dim"), *(Text(_share(importance[a.name]), "dim") for a in found.axes), Text())
             )
         parts += [Text(), table]
         if (chosen := found.recommendation) is not None:
