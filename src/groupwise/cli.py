@@ -100,7 +100,11 @@ def build_app() -> App:
     # No --no-option for switches, no --empty-option for lists, and no default shown where it is nothing.
     plain = Parameter(negative=(), show_default=lambda value: None if value in (None, ()) or value is False else value)
     # Plain text, because importing a Markdown renderer makes --help slower.
-    app = App(name="groupwise", help=HELP, help_format="plaintext", version=__version__, default_parameter=plain)
+    # Cyclopts would end the process at Ctrl-C without a word; `run` says how to continue.
+    app = App(
+        name="groupwise", help=HELP, help_format="plaintext", version=__version__, default_parameter=plain,
+        suppress_keyboard_interrupt=False,
+    )  # fmt: skip
     for name, command in COMMANDS.items():
         command.register(app, name, "groupwise")
     for group, (summary, commands) in GROUPS.items():

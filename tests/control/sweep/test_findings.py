@@ -8,7 +8,7 @@ import pytest
 from groupwise.config import TrainingConfig
 from groupwise.control.sweep.axes import read_axes
 from groupwise.control.sweep.candidates import Combination, random_draw
-from groupwise.control.sweep.findings import findings_of, headline
+from groupwise.control.sweep.findings import findings_of, headline, share_interval
 from groupwise.control.sweep.importance import dissect, places, resampled
 from groupwise.control.sweep.running import SweepPlan, SweepResult
 from groupwise.control.sweep.trials import ScoreMeaning, SeedScore, SweepTrial
@@ -74,6 +74,13 @@ def test_the_share_that_solves_and_what_is_recommended() -> None:
     assert found.recommendation.score.value == max(means)
     assert found.recommendation.fresh is not None
     assert found.recommendation.fresh.value <= found.recommendation.score.value
+
+
+def test_a_share_of_none_or_all_is_not_certain() -> None:
+    """The limits are those of Wilson's interval in tables: 0 of 10 is below 27.8%, 5 of 10 from 23.7% to 76.3%."""
+    for hits, low, high in ((0, 0.0, 0.278), (5, 0.237, 0.763), (10, 0.722, 1.0)):
+        found = share_interval(hits, 10)
+        assert (found.low, found.high) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
 
 
 def test_the_best_of_nothing_but_luck_does_not_promise_a_fresh_seed() -> None:

@@ -130,6 +130,23 @@ def test_a_sweep_that_was_killed_ends_with_the_same_table(done: Path, base: Path
 
 
 @pytest.mark.long
+def test_ctrl_c_reports_what_is_finished_and_how_to_continue(base: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "groupwise", "sweep", str(base), *WORDS, "--seeds", "1", "--out", str(tmp_path)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("courses/*.json")):
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate()
+    assert running.returncode == 130
+    assert "Repeat the same command to continue" in said
+    found = json.loads((tmp_path / "sweep.json").read_text())
+    assert found["state"] == "unfinished"
+    assert found["findings"]["grpo"]["recommendation"]
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.long
 def test_a_sweep_that_was_killed_five_times_ends_with_the_same_table(done: Path, base: Path, tmp_path: Path) -> None:
     assert_survives(done, base, tmp_path, kills=5)
 

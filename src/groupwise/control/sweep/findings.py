@@ -252,9 +252,17 @@ def _solving(trials: Sequence[SweepTrial], solved: float) -> tuple[Interval | No
     if not ended:
         return None, None
     # A setting with a run that failed does not solve: whoever takes it may get that run.
-    hits = np.array([float(trial.complete and (trial.mean or 0.0) >= solved) for trial in ended])
+    hits = sum(trial.complete and trial.mean is not None and trial.mean >= solved for trial in ended)
     runs = [bool(run.solved) for trial in ended for run in trial.runs]
-    return st.estimate(st.mean, hits[:, np.newaxis]), float(np.mean(runs))
+    return share_interval(hits, len(ended)), float(np.mean(runs))
+
+
+def share_interval(hits: int, count: int) -> Interval:
+    """A share with Wilson's 95% interval, which says something even if none or all of a few count."""
+    z, share = 1.96, hits / count
+    middle, below = share + z * z / (2 * count), 1 + z * z / count
+    reach = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return Interval(share, max((middle - reach) / below, 0.0), min((middle + reach) / below, 1.0))
 
 
 def recommend(done: Sequence[SweepTrial], predicted: dict[str, float]) -> Recommendation | None:
