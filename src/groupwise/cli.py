@@ -51,6 +51,9 @@ COMMANDS = {
         "groupwise.commands.workflow_files:convert",
         "Convert a workflow to YAWL, BPMN, PNML, Actions, Argo, Airflow, WfCommons, Mermaid, SVG, PNG or JSON.",
     ),
+    "edit": Command(
+        "groupwise.commands.workflow_edits:edit", "Change a workflow by hand, and see what that does to its score."
+    ),
     "diff": Command("groupwise.commands.workflow_files:diff", "Show the differences between two workflows."),
     "serve": Command("groupwise.commands.service:serve", "Run the HTTP service with its live page."),
     **PRODUCT_COMMANDS,

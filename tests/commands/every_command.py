@@ -31,6 +31,7 @@ COMMANDS: dict[str, list[str]] = {
     "design": ["design", LOAN, "--evaluations", "2"],
     "diff": ["diff", BPMN, BPMN],
     "doctor": ["doctor"],
+    "edit": ["edit", LOAN, "--staff", "approver=2"],
     "eval": ["eval", "control", "--episodes", "1"],
     "export": ["export", "language", "exported"],
     "feedback": ["feedback", LOAN, BPMN],

@@ -5,6 +5,7 @@
     runs                   list, show, plot and report runs
     workflow_files         check, convert, diff
     workflow_analysis      score, simulate
+    workflow_edits         edit
     reward                 reward check
     config                 config show, check, schema
     sampler                sampler start, status, stop

@@ -374,6 +374,7 @@ class ModelList(BaseModel):
 
 LongText = Annotated[str, Field(min_length=1, max_length=2_000_000)]
 FormatName = Annotated[str, Field(min_length=1, max_length=40)]
+ShortText = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class DesignRequest(RequestModel):
@@ -410,6 +411,61 @@ class ConvertRequest(CheckRequest):
     to: FormatName = Field(description="The format to write.")
 
 
+class MoveEdit(RequestModel):
+    """Put an activity directly before or after another one, or in parallel to it."""
+
+    do: Literal["move"]
+    activity: ShortText
+    place: Literal["before", "after", "beside"]
+    other: ShortText
+
+
+class ChanceEdit(RequestModel):
+    """Change one of the probabilities that the answer lists as `chances`."""
+
+    do: Literal["chance"]
+    of: ShortText
+    value: Annotated[float, Field(ge=0, le=1)]
+
+
+class RuleEdit(RequestModel):
+    """Add a rule: a pair of activities, one activity (`must_include`), or seconds (`deadline`)."""
+
+    do: Literal["rule"]
+    rule: ShortText
+    first: Annotated[str, Field(max_length=300)] = ""
+    then: Annotated[str, Field(max_length=300)] = ""
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class StaffEdit(RequestModel):
+    """Give a pool so many servers."""
+
+    do: Literal["staff"]
+    pool: ShortText
+    count: Annotated[int, Field(ge=1, le=100_000)]
+
+
+class AssignEdit(RequestModel):
+    """Have another pool do an activity."""
+
+    do: Literal["assign"]
+    activity: ShortText
+    pool: ShortText
+
+
+class EditRequest(RequestModel):
+    """A workflow, its requirements, and edits in their order. Without edits, the answer says what can be edited."""
+
+    workflow: LongText = Field(description="The workflow's text, in any readable format.")
+    format: FormatName | None = Field(None, description="Its format. Default: detected.")
+    requirements: LongText | dict[str, Any]
+    edits: list[Annotated[MoveEdit | ChanceEdit | RuleEdit | StaffEdit | AssignEdit, Field(discriminator="do")]] = (
+        Field([], max_length=200)
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+
 class DownloadView(BaseModel):
     format: str
     title: str
@@ -437,6 +493,31 @@ class DesignView(BaseModel):
     svg: str
     performance: dict[str, Any] | None
     notes: list[str]
+    downloads: list[DownloadView]
+
+
+class EditView(BaseModel):
+    """The edited workflow with its score, beside what it was before, and what can be edited next."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    name: str
+    ok: bool
+    score: float | None = Field(description="0 if a rule is broken, null if no workflow could keep them all.")
+    explanation: dict[str, Any] | None
+    performance: dict[str, Any] | None
+    broken: list[dict[str, Any]]
+    contradictions: list[dict[str, Any]]
+    before: dict[str, Any]
+    edits: list[str] = Field(description="The edits in words.")
+    changes: list[str] = Field(description="How the workflow differs from the one sent.")
+    chances: dict[str, float]
+    pools: dict[str, dict[str, int]]
+    activities: dict[str, dict[str, Any]]
+    rules: list[str] = Field(description="The kinds of rules that can be added.")
+    requirements: dict[str, Any]
+    svg: str
     downloads: list[DownloadView]
 
 
