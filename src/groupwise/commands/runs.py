@@ -37,7 +37,7 @@ def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
     """Show a run: its curve, its metrics and its hints."""
     from groupwise.reporting.history import History
     from groupwise.reporting.summary import summary_table
-    from groupwise.training.events import read_events
+    from groupwise.training.events import is_long
     from groupwise.training.folder import find_run, inspect_run
 
     path = find_run(run, str(runs_dir))
@@ -48,7 +48,10 @@ def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
         answer({**facts(info), "hints": hints, "errors": history.errors})
         return
     console = Console()
-    console.print(summary_table(read_events(path / "events.jsonl")))
+    console.print(summary_table(history))
+    if is_long(path / "events.jsonl"):
+        read = f"{len(history.steps):,} of {history.step:,} steps were read, evenly spaced"
+        console.print(f"a long run: {read}", style="dim", highlight=False)
     steps, rewards = history.series("reward/mean")
     if rewards:
         console.print("\nmean reward of the attempts, by step", style="dim")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from groupwise.errors import RunNotFound
 from groupwise.metrics import registry, true_metrics
 from groupwise.products import Metric
-from groupwise.training.events import read_events
+from groupwise.training.events import looked_at_events
 from groupwise.training.formatting import finite
 from groupwise.types import Event, Sample
 
@@ -145,10 +145,13 @@ class History:
 
     @classmethod
     def read(cls, run_dir: Path) -> History:
-        """The history of a run folder; an incomplete last line of its log is ignored."""
+        """The history of a run folder, with a part of its steps if it is very long.
+
+        An incomplete last line of its log is ignored.
+        """
         if not run_dir.is_dir():
             raise RunNotFound(f"there is no run folder at {run_dir}", hint="`groupwise runs` lists the runs.")
-        history = cls.of(read_events(run_dir / "events.jsonl"))
+        history = cls.of(looked_at_events(run_dir / "events.jsonl"))
         history.run = history.run or run_dir.name
         return history
 

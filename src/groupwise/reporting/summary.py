@@ -12,7 +12,6 @@ from groupwise.reporting.history import History
 from groupwise.reporting.text import clock, printable
 from groupwise.training.folder import RunInfo
 from groupwise.training.formatting import finite, number, percent
-from groupwise.types import Event
 
 Form: TypeAlias = Callable[[float], str]
 Rows: TypeAlias = tuple[tuple[str, str, Form], ...]
@@ -87,9 +86,8 @@ def summarise(history: History) -> Summary:
 STATES = {"running": "green", "failed": "red", "interrupted": "yellow"}
 
 
-def summary_table(events: Iterable[Event]) -> Table:
+def summary_table(history: History) -> Table:
     """A run in one table for `groupwise show`: the first, lowest, highest and last value of each number."""
-    history = History.of(events)
     summary = summarise(history)
     title = f"{summary.run}: {ending(summary.reason)}, {summary.steps} steps in {clock(summary.seconds)}"
     table = Table(title=Text(printable(title), style="bold"), title_justify="left", box=None, pad_edge=False)
