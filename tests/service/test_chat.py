@@ -31,7 +31,11 @@ def test_a_conversation_goes_on_and_is_kept(service: Any) -> None:
     kept = service.get(f"/api/conversations/{name}").json()
     said = [message["content"] for message in kept["messages"] if message["role"] in ("user", "assistant")]
     assert said == ["I need help with my order", answer["response"], "It is late!", second["response"]]
-    assert service.get("/api/conversations").json()["conversations"][0]["conversation_id"] == name
+    listed = service.get("/api/conversations?limit=1").json()
+    assert listed["conversations"][0]["conversation_id"] == name
+    assert listed["total"] >= 1
+    assert (listed["next"] is None) == (listed["total"] == 1)
+    assert service.get(f"/api/conversations?from={listed['total']}").json()["conversations"] == []
     assert service.http.delete(f"/api/conversations/{name}").status_code == 204
     assert service.get(f"/api/conversations/{name}").json()["error"]["code"] == "conversation_not_found"
 

@@ -355,6 +355,8 @@ export interface components {
         /**
          * ConversationList
          * @example {
+         *       "total": 30,
+         *       "next": 1,
          *       "conversations": [
          *         {
          *           "conversation_id": "3f9a2c",
@@ -368,6 +370,16 @@ export interface components {
          *     }
          */
         ConversationList: {
+            /**
+             * Total
+             * @description How many there are in all.
+             */
+            total: number;
+            /**
+             * Next
+             * @description The place of the first one of the next page; null on the last page.
+             */
+            next: number | null;
             /** Conversations */
             conversations: components["schemas"]["ConversationSummary"][];
         };
@@ -937,7 +949,7 @@ export interface components {
         };
         /**
          * ExhibitView
-         * @description What else can be shown of an attempt: an episode's moments, a design as a drawing, or a program's cases.
+         * @description What else can be shown: an episode's moments, a design as a drawing, a program's cases, or a search tree.
          * @example {
          *       "kind": "episode",
          *       "svg": "<svg/>",
@@ -951,7 +963,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "episode" | "design" | "program";
+            kind: "episode" | "design" | "program" | "search";
             /**
              * Svg
              * @description A design, drawn.
@@ -1795,6 +1807,7 @@ export interface components {
          *           "worry": "…"
          *         }
          *       ],
+         *       "left_out": 1,
          *       "report": true
          *     }
          */
@@ -1880,6 +1893,11 @@ export interface components {
              * @description The metrics it has logged so far, in the order to show them.
              */
             known: components["schemas"]["MetricView"][];
+            /**
+             * Left Out
+             * @description Metrics that are too many to be drawn, and so are not among `known`.
+             */
+            left_out: number;
             /**
              * Report
              * @description Whether it has a report: GET /api/runs/{run}/report.

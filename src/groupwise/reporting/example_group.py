@@ -10,6 +10,7 @@ from groupwise.errors import RunError
 from groupwise.reporting.figures import Picture, csv_text, draw_group
 from groupwise.training.formatting import finite, number
 from groupwise.training.group_files import kept_steps, read_step
+from groupwise.types import SEARCHED
 
 # Attempts in the figure, and group files searched, at most.
 SHOWN_ROWS = 24
@@ -42,6 +43,8 @@ def _most_informative(folder: Path, step: int) -> list[Row]:
         return []
     groups: dict[str, list[Row]] = {}
     for row in rows:
+        if row.get("version") == SEARCHED:
+            continue  # programs of a search, not attempts of the policy
         groups.setdefault(str(row.get("group_id")), []).append(row)
     # Groups compare by spread first, then by failures.
     widest = max(groups.values(), key=_informative, default=None)

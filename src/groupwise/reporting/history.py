@@ -16,6 +16,8 @@ from groupwise.training.formatting import finite
 from groupwise.types import Event, Sample
 
 Series: TypeAlias = tuple[list[int], list[float]]
+# Steps, and evaluations, that are kept in memory at most, some 4 KB each.
+MOST_ROWS = 50_000
 
 
 @dataclass
@@ -55,8 +57,10 @@ class History:
             self._start(event.data)
         elif event.type == "step":
             self.steps[event.step] = {**event.data, "metrics": true_metrics(_mapping(event.data.get("metrics")))}
+            self.steps = _fewer(self.steps)
         elif event.type == "eval":
             self.evals[event.step] = event.data
+            self.evals = _fewer(self.evals)
         elif event.type == "hint":
             self.hints.append((event.step, event.data))
         elif event.type == "error":
@@ -154,6 +158,15 @@ class History:
         history = cls.of(looked_at_events(run_dir / "events.jsonl"))
         history.run = history.run or run_dir.name
         return history
+
+
+def _fewer(rows: dict[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The rows of a run that is watched for very long, more coarsely: every second of the older half goes."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    steps = list(rows)
+    gone = set(steps[1 : len(steps) // 2 : 2])
+    return {step: row for step, row in rows.items() if step not in gone}
 
 
 def _sample(value: Mapping[str, Any]) -> Sample:

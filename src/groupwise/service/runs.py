@@ -225,7 +225,7 @@ def _turns(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 # What is shown of an attempt beside its tokens. Runs may come from anywhere, so exhibits are not trusted.
-KINDS = ("episode", "design", "program")
+KINDS = ("episode", "design", "program", "search")
 
 
 def shown_exhibit(row: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

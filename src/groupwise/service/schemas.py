@@ -173,6 +173,7 @@ class RunWhole(RunView):
     config: dict[str, dict[str, Any]]
     events: int = Field(description="Number of events so far, which is also the number of the next one.")
     known: list[MetricView] = Field(description="The metrics it has logged so far, in the order to show them.")
+    left_out: int = Field(description="Metrics that are too many to be drawn, and so are not among `known`.")
     report: bool = Field(description="Whether it has a report: GET /api/runs/{run}/report.")
 
 
@@ -280,11 +281,11 @@ class TurnView(BaseModel):
 
 
 class ExhibitView(BaseModel):
-    """What else can be shown of an attempt: an episode's moments, a design as a drawing, or a program's cases."""
+    """What else can be shown: an episode's moments, a design as a drawing, a program's cases, or a search tree."""
 
     model_config = ConfigDict(extra="allow")
 
-    kind: Literal["episode", "design", "program"]
+    kind: Literal["episode", "design", "program", "search"]
     svg: str = Field("", description="A design, drawn.")
     changes: list[str] = Field([], description="What sets a design apart from the worst of its group.")
 
@@ -352,7 +353,7 @@ class ConversationSummary(BaseModel):
     preview: str
 
 
-class ConversationList(BaseModel):
+class ConversationList(Paged):
     conversations: list[ConversationSummary]
 
 

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from groupwise.training.checkpoint import (
     save_checkpoint,
 )
 from groupwise.training.control_file import ControlCommand, pending_commands, send_command
-from groupwise.training.events import EventLog, plain, read_events
+from groupwise.training.events import EventLog, plain, sound_events
 from groupwise.training.folder import latest_metrics, lock_run, sound_config
 from groupwise.training.group_files import GroupFolder, damaged_groups, forget_after, kept_steps, read_step, rewards_of
 from groupwise.training.machine import describe_machine
 from groupwise.types import Event, GroupRecord
+
+NOTHING: Mapping[str, Any] = {}
 
 
 class Run:
@@ -57,7 +60,7 @@ class Run:
         try:
             if by_hand:
                 send_command(path, "resume")
-            events = read_events(path / "events.jsonl")
+            events = _outline(path / "events.jsonl")
             if events and sound_config(path) is None:
                 self.warnings.append("config.toml was edited or damaged; using the recorded settings (see --set)")
             # The lock may know of an attempt that died before its first event.
@@ -70,7 +73,8 @@ class Run:
             if self.checkpoint is not None and not kept:
                 self._rebuild_log(self.checkpoint.step)
             self._handled = {str(e.data.get("id")) for e in kept if e.type == "control"}
-            self._metrics = latest_metrics(kept)
+            if kept:
+                self._metrics = latest_metrics(event for event, _ in sound_events(path / "events.jsonl"))
             self._groups = GroupFolder(path / "groups")
             write_atomic(path / "env.json", _json(describe_machine()))
         except BaseException:
@@ -187,6 +191,14 @@ class FollowedRun:
 
     def close(self) -> None:
         """There is no lock to release."""
+
+
+def _outline(path: Path) -> list[Event]:
+    """The events of the log; of steps and evaluations, which may be millions, without their numbers."""
+    found: list[Event] = []
+    for event, _ in sound_events(path):
+        found.append(replace(event, data=NOTHING) if event.type in ("step", "eval") else event)
+    return found
 
 
 def _last_attempt(lock: FileLock) -> int:

@@ -105,11 +105,11 @@ def _obey(parts: ServiceState, who: Who, run: str, request: schemas.RunOrder) ->
 def run_state(run: OwnRun, parts: Shared) -> schemas.RunWhole:
     """The state and settings of a run, and what its metrics mean."""
     view = parts.run_list.view(run)
-    more: dict[str, Any] = {"config": {}, "events": 0, "known": [], "report": False}
+    more: dict[str, Any] = {"config": {}, "events": 0, "known": [], "left_out": 0, "report": False}
     if run in parts.runs.index.cards:
         more = {
             "config": parts.runs.config(run), "events": len(parts.runs.log(run)), "known": parts.runs.known(run),
-            "report": parts.runs.report(run) is not None,
+            "report": parts.runs.report(run) is not None, "left_out": parts.runs.log(run).left_out(),
         }  # fmt: skip
     return schemas.RunWhole.model_validate({**view.model_dump(), **more})
 
