@@ -3,7 +3,7 @@
     python benchmarks/long_run.py                    # a million steps
     python benchmarks/long_run.py --steps 50000      # the short form
 
-The log has the metrics that a run of CartPole writes, groups of every 50th step go through the run folder's own
+The log has the metrics that a run of CartPole writes, groups of every 200th step go through the run folder's own
 writer, and `show` and `report` are the commands. Times are processor seconds.
 """
 
@@ -34,7 +34,7 @@ NAMES = (
     "advantage/std", "advantage/abs_mean",
 )  # fmt: skip
 TIMING = ("rollout", "score", "advantage", "update", "total", "processor", "memory", "samples_per_second")
-SHARE = 50  # every so many steps, groups are saved
+SHARE = 200  # every so many steps, groups are saved
 RECORDS = [
     GroupRecord(
         f"g{n // 4}", "t", f"g{n // 4}/m{n % 4}", float(n), {"environment": float(n)}, (), 0.5, 9, "terminated", "", 1,

@@ -235,6 +235,12 @@ def test_from_a_run_down_to_its_tokens(visit: Callable[..., Visit], sums: dict[s
     assert tokens.count() == best["length"]
     tokens.first.focus()
     page.get_by_text(re.compile("advantage .*chance")).wait_for()
+    tokens.last.click()
+    link, own = page.url, page.locator(".readout code").inner_text()
+    assert "token=" not in link
+    colleague = visit().open(f"{urlsplit(link).path}?{urlsplit(link).query}")
+    colleague.locator(".readout code").get_by_text(own, exact=True).wait_for()
+    tokens.first.focus()
     shown = tokens.first.evaluate("(token) => getComputedStyle(token).backgroundColor")
     assert (shown == "rgba(0, 0, 0, 0)") == (best["advantage"] == 0)
 
