@@ -237,8 +237,9 @@ class GroupFolder:
                 self._unlink([path])
                 self._singles -= 1
         for path in segments(self.path):
-            _without(path, steps)
-        self._steps -= len(steps)
+            with suppress(RunError):
+                _without(path, steps)
+        self._steps = len(kept_steps(self.path))
 
     def _unlink(self, paths: Sequence[Path]) -> None:
         with disk(self.path):

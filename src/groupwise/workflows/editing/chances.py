@@ -21,8 +21,9 @@ def insist_known(what: str, name: str, known: Iterable[str]) -> None:
 def as_written(requirements: Requirements) -> dict[str, Any]:
     """As in a file: without what is derived from loops that may be given up, and without the file to start from."""
     value = requirements.model_dump(mode="json", exclude_defaults=True)
-    derived = {one.name for loop in requirements.loops if (one := loop.giving_up) is not None}
-    value["outcomes"] = [one for one in value.get("outcomes", ()) if one["name"] not in derived]
+    ups = [one for loop in requirements.loops if (one := loop.giving_up) is not None]
+    derived = [one.model_dump(mode="json", exclude_defaults=True) for one in ups]
+    value["outcomes"] = [one for one in value.get("outcomes", ()) if one not in derived]
     value.pop("start", None)
     return value
 
@@ -58,9 +59,9 @@ def with_chance(design: Design, requirements: Requirements, of: str, wanted: flo
     insist_known("probability", of, known)
     if not 0 <= wanted <= 1:
         raise ConfigError(f"{of!r:.80} is {wanted:g} but must be between 0 and 1", field="value")
-    before, path = known[of]
+    _, path = known[of]
     if path[0] == "outcomes":
-        _rescale(value["outcomes"][path[1]]["branches"], str(path[3]), before, wanted)
+        _rescale(value["outcomes"][path[1]]["branches"], str(path[3]), wanted)
     else:
         inner: Any = value
         for part in path[:-1]:
@@ -70,12 +71,13 @@ def with_chance(design: Design, requirements: Requirements, of: str, wanted: flo
     return _redrawn(design, requirements, now), now
 
 
-def _rescale(branches: dict[str, Any], result: str, before: float, wanted: float) -> None:
+def _rescale(branches: dict[str, Any], result: str, wanted: float) -> None:
     """The other results share what is left, in the proportions they had."""
     if not 0 < wanted < 1:
         raise ConfigError(f"{result!r:.80} is {wanted:g} but a result needs more than 0 and less than 1", field="value")
+    others = sum(told["probability"] for name, told in branches.items() if name != result)
     for name, told in branches.items():
-        told["probability"] = wanted if name == result else told["probability"] * (1 - wanted) / (1 - before)
+        told["probability"] = wanted if name == result else told["probability"] * (1 - wanted) / others
 
 
 Options: TypeAlias = Mapping[str, tuple[float, frozenset[str]]]
