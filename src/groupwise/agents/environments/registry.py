@@ -2,6 +2,7 @@
 
 orders                      questions about orders, with tools on an SQLite database
 conversation:FILE.jsonl     your own scenarios, one JSON object per line
+FILE.jsonl, .parquet, …     a data file of questions, one turn each (docs/data.md), or more if the model has tools
 reasoning_gym:NAME          a reasoning-gym dataset, one turn each
 textarena:NAME              a single-player game of TextArena
 FILE.py:NAME                your own object, or a function or class that makes one, or
@@ -12,10 +13,12 @@ import difflib
 import inspect
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.data import reasoning_gym
+from groupwise.agents.data.dataset import find_data, names_data
 from groupwise.agents.data.rows import refused
 from groupwise.agents.environments import textarena
 from groupwise.agents.environments.contract import Scenarios
@@ -44,6 +47,8 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
         return _made(name, partial(textarena.TextArena, name.removeprefix(textarena.PREFIX)), options)
     if names_code(name):
         return _own(name, options)
+    if name not in SCENARIOS and names_data(name):
+        return OneTurnScenarios(find_data(Path(name), options))
     if name not in SCENARIOS:
         near = difflib.get_close_matches(name, SCENARIOS, 1)
         known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "FILE.py:NAME"))
