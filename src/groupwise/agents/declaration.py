@@ -47,12 +47,15 @@ SCENARIOS = (
 NAMEABLE = (
     Row("task.options.check", "a built-in check", (Known(registry="groupwise.agents.data.dataset:CHECKS"),)),
     Row("task.options.eval_file", "a file in the data folder", (DataFile(),)),
+    Row("task.options.tasks", "a file in the data folder", (DataFile(),)),
+    Row("task.options.held_out", "a file in the data folder", (DataFile(),)),
     Row("reward.name", "a built-in reward", (REWARDS, PROGRAM)),
     Row("reward.options.components", "built-in rewards", (REWARDS, PROGRAM)),
     Row("reward.options.tests", "code, which the sandbox runs"),
     *plain(
         "task.options.prompt", "task.options.answer", "task.options.answer_pattern", "task.options.demonstration",
-        "task.options.demonstrations", "task.options.kinds", "task.options.name", "reward.options.bad_tests",
+        "task.options.demonstrations", "task.options.score", "task.options.kinds", "task.options.name",
+        "reward.options.bad_tests",
     ),
 )  # fmt: skip
 SINGLE_ANSWERS = (

@@ -12,7 +12,7 @@ from typing import Any
 LOADING = ("environment", "model_name", "reward_name", "sources", "tool_sources")
 IN_REWARD = "name"
 OPTIONS = ("options", "reward_options")
-COMMAND, WORDS = "mcp:", re.compile(r"[^\s'\"]+")
+COMMANDS, WORDS = ("mcp:", "program:"), re.compile(r"[^\s'\"]+")
 PREFIXES = ("python:", "conversation:")
 
 
@@ -38,8 +38,9 @@ def _in_folder(name: Any, folder: str) -> Any:
     """The name with the folder before its path, if there is such a file; a bare word is not a path."""
     if not isinstance(name, str):
         return name
-    if name.startswith(COMMAND):
-        return COMMAND + WORDS.sub(lambda word: _in_folder(word[0], folder), name.removeprefix(COMMAND))
+    command = next((prefix for prefix in COMMANDS if name.startswith(prefix)), "")
+    if command:
+        return command + WORDS.sub(lambda word: _in_folder(word[0], folder), name.removeprefix(command))
     prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), "")
     path, colon, attribute = name.removeprefix(prefix).partition(".py:")
     path += ".py" if colon else ""
