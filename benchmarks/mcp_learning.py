@@ -27,7 +27,7 @@ from record import kept, print_result
 
 DESK = Path(__file__).with_name("mcp_desk.py")
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t for a 95% interval, by the number of seeds
-WARM_STEPS, STEPS, KILLED_STEPS = 200, 40, 8
+WARM_STEPS, STEPS, KILLED_STEPS = 120, 30, 5
 COMMON = [
     "sampling.max_new_tokens=24", "rollout.max_conversation_turns=3", "optim.adam_beta2=0.99",
     "optim.lr_scheduler_type=constant", "run.threads=1", "run.group_log_steps=0", "run.eval_episodes=100",

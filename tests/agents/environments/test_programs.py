@@ -19,8 +19,7 @@ from groupwise.agents.conversation.rollouts import ConversationLimits
 from groupwise.agents.environments.programs import ProgramScenarios
 from groupwise.agents.environments.registry import find_scenarios
 from groupwise.agents.openai.door import Door
-from groupwise.cli import main
-from groupwise.config import TaskSettings
+from groupwise.config import TaskSettings, load_config
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.tiny import tiny_model
@@ -63,7 +62,8 @@ def attempts(
 
 
 def test_what_a_program_is_trained_on_is_what_was_sampled_for_it(engine: Engine) -> None:
-    found, sampled = attempts(engine, [{"question": "What is it?"}, {"question": "Who?", "callback": True}], size=2)
+    plain = {"question": "Who?", "callback": True, "plain": True, "calls": 2}
+    found, sampled = attempts(engine, [{"question": "What is it?"}, plain], size=2)
     assert [attempt.end for attempt in found] == [End.FINISHED] * 4
     recorded = sorted(tuple(a.actions[a.mask]) for a in found)
     logps = np.sort(np.concatenate([a.behavior_logp[a.mask] for a in found]))
@@ -79,16 +79,17 @@ def test_what_a_program_is_trained_on_is_what_was_sampled_for_it(engine: Engine)
 
 
 def test_how_a_program_ends_is_how_its_attempt_ends(engine: Engine) -> None:
-    tasks = [{"question": "?", "fails": True}, {"question": "?", "silent": True}]
+    task = {"question": "?", "plain": True}
+    tasks = [{**task, "fails": True}, {**task, "silent": True}]
     (failed, silent), _ = attempts(engine, tasks)
     assert (failed.end, silent.end) == (End.ENV_ERROR, End.ENV_ERROR)
     assert failed.error is not None
     assert "ended with status 1: it went wrong" in failed.error.message
     assert silent.error is not None
     assert "reported no score; its last line is 'thinking aloud'" in silent.error.message
-    (limited,), _ = attempts(engine, [{"question": "?"}], turns=1)
+    (limited,), _ = attempts(engine, [{**task, "calls": 2}], turns=1)
     assert limited.end is End.TURN_LIMIT
-    exits, _ = attempts(engine, [{"question": "?", "exit": status} for status in (0, 1, 7)], score="exit")
+    exits, _ = attempts(engine, [{**task, "exit": status} for status in (0, 1, 7)], score="exit")
     assert [attempt.rewards.sum() for attempt in exits[:2]] == [1.0, 0.0]
     assert (exits[1].end, exits[2].end) == (End.FINISHED, End.ENV_ERROR)
 
@@ -161,29 +162,17 @@ def test_strangers_wrong_requests_and_clients_that_leave() -> None:
     asyncio.run(visit())
 
 
-def test_a_program_is_trained_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_settings_file_names_a_program_and_its_tasks_beside_it(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text('{"question": "What is it?"}\n{"question": "Who is it?"}\n')
-    (tmp_path / "agent.py").write_text(Path(PROGRAM.split()[1]).read_text())
+    (tmp_path / "agent.py").write_text("")
     settings = tmp_path / "run.toml"
-    settings.write_text(
-        f"""[task]
-product = "agent"
-environment = "program:{sys.executable} agent.py"
-options = {{ tasks = "tasks.jsonl" }}
-[policy]
-model_name = "tiny"
-[rollout]
-num_generations = 2
-tasks_per_step = 1
-[training]
-num_episodes = 1
-[run]
-output_dir = "{tmp_path}"
-run_name = "agent"
-eval_steps = 0
-"""
-    )
-    assert main(["train", str(settings), "--json"]) == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    step = next(event for event in events if event.get("type") == "step")
-    assert step["data"]["metrics"]["groups/failed_share"] == 0
+    options = 'options = { tasks = "tasks.jsonl", score = "exit" }'
+    settings.write_text(f'[task]\nproduct = "agent"\nenvironment = "program:python agent.py"\n{options}\n')
+    scenarios = find_scenarios(load_config(settings).task)
+    assert isinstance(scenarios, ProgramScenarios)
+    assert scenarios.command[0] == "python"
+    assert Path(scenarios.command[1]).resolve() == (tmp_path / "agent.py").resolve()
+    assert {scenarios.training(0, 0)["question"], scenarios.held_out(0, 9)[0]["question"]} == {
+        "What is it?",
+        "Who is it?",
+    }
