@@ -1,4 +1,4 @@
-"""Does the OpenAI server keep its promises: answers that fit their schema, and log-probabilities that are the learner's?
+"""Does the OpenAI server keep its promises: answers fit their schema, and log-probabilities are the learner's?
 
     python benchmarks/openai_server.py --json
 

@@ -47,6 +47,8 @@ SCENARIOS = (
 NAMEABLE = (
     Row("task.options.check", "a built-in check", (Known(registry="groupwise.agents.data.dataset:CHECKS"),)),
     Row("task.options.eval_file", "a file in the data folder", (DataFile(),)),
+    Row("task.options.python", "a Python to run"),
+    Row("task.options.args", "options of an environment of verifiers"),
     Row("task.options.tasks", "a file in the data folder", (DataFile(),)),
     Row("task.options.held_out", "a file in the data folder", (DataFile(),)),
     Row("reward.name", "a built-in reward", (REWARDS, PROGRAM)),

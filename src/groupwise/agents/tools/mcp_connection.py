@@ -21,7 +21,7 @@ from groupwise.event_loop import EventLoop
 from groupwise.language.model_lookup import import_extra
 
 INSTALL = "pip install 'groupwise[mcp]'"
-START = 30.0  # seconds to start a server and to list its tools
+START = 120.0  # seconds to start a server and to list its tools; a busy machine takes long
 PROBE = 3.0  # seconds in which a server must answer a ping after a call that took too long
 MOST_PAUSE = 30.0  # seconds between two attempts to start a server that keeps failing
 LAST_WORDS = 0.5  # seconds for what a dying server reports to arrive
