@@ -19,7 +19,7 @@ from typing import Any
 MOST_TASKS = 100_000  # of a taskset without end
 
 
-class Episodes:
+class TasksetEpisodes:
     """A taskset of verifiers and the agents that play it."""
 
     def __init__(self, taskset: str, args: dict[str, Any]) -> None:
@@ -30,6 +30,9 @@ class Episodes:
         kind = environment_class(taskset)
         config = concrete_type(kind, vf.EnvConfig, origin=vf.Env) or vf.EnvConfig
         given = {**args, "taskset": {**args.get("taskset", {}), "id": taskset}}
+        if kind is vf.SingleAgentEnv and "agent" not in given:
+            # Unless told otherwise: here, not on rented machines, and without running what a model writes.
+            given["agent"] = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
         self.env = kind(config.model_validate(given))
         self.tasks = list(itertools.islice(self.env.taskset, MOST_TASKS))
 
@@ -62,7 +65,7 @@ async def serve(out: int) -> None:
 
     try:
         asked = json.loads(await lines.readline())
-        episodes = Episodes(asked["open"], asked["args"])
+        episodes = TasksetEpisodes(asked["open"], asked["args"])
     except Exception as error:
         tell({"error": f"{type(error).__name__}: {error}"[:500]})
         return
@@ -87,4 +90,7 @@ async def serve(out: int) -> None:
 if __name__ == "__main__":
     answers = os.dup(1)
     os.dup2(2, 1)
-    asyncio.run(serve(answers))
+    try:
+        asyncio.run(serve(answers))
+    except SystemExit as error:  # the package ends the program where something is missing
+        os.write(answers, json.dumps({"error": str(error)[:500]}).encode() + b"\n")

@@ -1,7 +1,7 @@
 """Environments of the package verifiers, unmodified: `task.environment = "verifiers:TASKSET"`.
 
 The package pins other versions than ours, so it lives in an environment of its own (`make verifiers`), where one
-process plays all episodes (`verifiers_driver`). Its agents talk to the run's door like any other agent program, so the tokens
+process plays all episodes (`verifiers_driver`). Its agents talk to the door like any other agent program, so the tokens
 that are trained on are those that were sampled for them. The reward is the environment's.
 """
 
