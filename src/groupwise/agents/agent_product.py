@@ -12,6 +12,7 @@ from groupwise.agents.conversation.rollouts import ConversationLimits, Conversat
 from groupwise.agents.environments.checker import check_conversation_environment
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.equipped import EquippedScenarios, scenarios_of
+from groupwise.agents.environments.verifiers_episodes import VerifiersScenarios
 from groupwise.agents.evaluation import correct_in, grade, summary
 from groupwise.agents.language_product import LanguageSource, check_tool_format, policy_of, sampling
 from groupwise.agents.memory.run_memory import RunMemory
@@ -61,7 +62,10 @@ def check(cfg: TrainingConfig) -> tuple[str, ...]:
 
 
 def tools_found(scenarios: Scenarios) -> tuple[str, ...]:
-    """What the tools of the settings are, for a person; their servers are started for this and stopped again."""
+    """What else the run will talk to, for a person; servers are started for this and stopped again."""
+    if isinstance(scenarios, VerifiersScenarios):
+        scenarios.close()
+        return (f"{len(scenarios.train) + len(scenarios.test)} tasks of {scenarios.name}, an environment of verifiers",)
     if not isinstance(scenarios, EquippedScenarios):
         return ()
     try:
@@ -176,7 +180,7 @@ class AgentSource(LanguageSource):
         self.rollout.close()
         if self.rollout.memory is not None:
             self.rollout.memory.memory.close()
-        if isinstance(self.scenarios, EquippedScenarios):
+        if isinstance(self.scenarios, EquippedScenarios | VerifiersScenarios):
             self.scenarios.close()
         super().close()
 

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import subprocess
 import threading
 from collections import deque
@@ -117,7 +118,9 @@ class EpisodeProcess:
             try:
                 self._process.wait(5)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                # With the agents' programs and the tools that it has started.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def _tell(self, process: subprocess.Popen[str], what: dict[str, Any]) -> None:
         with suppress(OSError):  # its end is noticed by those who listen
