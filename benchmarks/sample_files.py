@@ -18,6 +18,7 @@ from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.dialogues import DialogueDatabase
 from groupwise.agents.data.dataset import find_data
 from groupwise.agents.environments.conversation import ConversationEnvironment
+from groupwise.agents.tools.mcp_server import read_servers
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control.environments import make
 from groupwise.control.grpo import build
@@ -363,6 +364,21 @@ def _suites(folder: Path) -> list[Path]:
     return [path]
 
 
+TOOL_SERVERS = {
+    "mcpServers": {
+        "desk": {"command": "python", "args": ["desk.py", "--quiet"], "env": {"KEY": "${DESK_KEY}"}, "cwd": "shop"},
+        "away": {"url": "https://tools.example.com/mcp", "headers": {"Authorization": "Bearer ${KEY}"}},
+        "old": {"url": "https://tools.example.com/old", "type": "http", "disabled": True},
+    }
+}
+
+
+def _tool_servers(folder: Path) -> list[Path]:
+    path = _place(folder, "tool_servers") / "servers.json"
+    path.write_text(json.dumps(TOOL_SERVERS, indent=1))
+    return [path]
+
+
 COURSES = [
     {
         "algorithm": "grpo", "environment": "CartPole-v1", "task": "CartPole-v1", "seed": 1, "steps": [10, 20],
@@ -384,6 +400,7 @@ READERS: tuple[FileReader, ...] = (
     FileReader("preferences", _lines_of("preferences", PREFERENCES), read_preferences),
     FileReader("pairs for rewards", _lines_of("pairs", PAIRS), read_examples),
     FileReader("suites", _suites, lambda path: make(str(path))),
+    FileReader("tool servers", _tool_servers, read_servers),
     FileReader("dialogues", _lines_of("dialogues", DIALOGUES), _read_dialogues),
     FileReader("problems", _problems, problem_of_file),
     FileReader("event logs", _logs, requirements_from_log),

@@ -27,6 +27,7 @@ PACKAGES: Mapping[str, str] = {
     "reasoning_gym": "reasoning-gym",
     "sympy": "symbolic",
     "llguidance": "structured",
+    "mcp": "mcp",
     "textarena": "textarena",
     "numba": "workflows",
     "lxml": "workflows",

@@ -113,6 +113,11 @@ def test_the_openai_client_talks_to_it_unchanged(service: Any) -> None:
     plain = client.completions.create(model="tiny", prompt="1+1=", max_tokens=4, logprobs=1, seed=1)
     assert plain.choices[0].logprobs is not None
     assert "".join(plain.choices[0].logprobs.tokens or []) == plain.choices[0].text
+    look: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+    called = client.chat.completions.create(
+        model="tiny", messages=messages, tools=[look], tool_choice="required", max_tokens=200, parallel_tool_calls=False
+    )
+    assert [call.function.name for call in called.choices[0].message.tool_calls or []] == ["look"]  # type: ignore[union-attr]
     with pytest.raises(openai.BadRequestError, match="tool_choice"):
         client.chat.completions.create(model="tiny", messages=messages, tool_choice="required")
 

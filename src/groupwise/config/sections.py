@@ -207,6 +207,21 @@ class VllmSettings(Section):
     patience: float = setting(600.0, "seconds to wait for a server when none is left", flat="vllm_patience", gt=0)
 
 
+class ToolsSettings(Section):
+    """Tools that the model may call in conversations, beside the environment's own turns. See docs/tools.md."""
+
+    sources: tuple[str, ...] = setting(
+        (), "where tools come from: FILE.py, module:name, servers.json, https://…, or mcp:COMMAND", flat="tool_sources"
+    )
+    timeout: float = setting(30.0, "seconds one call may take", flat="tool_timeout", gt=0)
+    longest_result: int = setting(4000, "characters of a result that the model sees", flat="longest_tool_result", ge=1)
+    most_calls: int = setting(16, "calls of one turn that are run", flat="most_tool_calls", ge=1, le=1000)
+    max_failures: int | None = setting(
+        None, "turns in a row in which every call failed, after which a conversation ends; null: no limit",
+        flat="max_tool_failures", ge=1
+    )  # fmt: skip
+
+
 class RewardSettings(Section):
     """The reward of a language model, if not the task's or environment's own. See docs/rewards.md."""
 
@@ -421,6 +436,7 @@ SECTIONS: Mapping[str, type[Section]] = {
         SamplingSettings,
         LanguageSettings,
         VllmSettings,
+        ToolsSettings,
         RewardSettings,
         AdvantageSettings,
         LossSettings,
@@ -432,7 +448,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     )
 }
 """The common and the shared sections by name."""
-SHARED = ("sampling", "language", "vllm", "reward", "memory", "scoring")
+SHARED = ("sampling", "language", "vllm", "tools", "reward", "memory", "scoring")
 """The sections that only some products have."""
 SETTINGS: Mapping[str, Setting] = {
     declared.flat: declared for section in SECTIONS.values() for declared in settings_of(section).values()
