@@ -25,6 +25,7 @@ HELP = """Group Relative Policy Optimization: a policy makes a group of attempts
 its score relative to the group. Start with `groupwise demo`."""
 
 COMMANDS = {
+    "init": Command("groupwise.commands.init:init", "Write a settings file for what you have, by four questions."),
     "train": Command("groupwise.commands.training:train", "Train from a settings file."),
     "resume": Command("groupwise.commands.training:resume", "Continue a run from its last checkpoint.", "[RUN]"),
     "stop": Command("groupwise.commands.training:stop", "Ask a running run to save and stop.", "[RUN]"),

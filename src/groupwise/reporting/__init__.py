@@ -24,5 +24,5 @@ comparison_page     its page and data files
 advantage_figures   figures that explain what groups and advantages do
 
 Shared: `text` (strings, durations, curves in characters), `canvas` (the style of figures), `page` (the HTML frame),
-`command_options` (command-line options and answers).
+`command_options` (command-line options and answers), `starter` (what `groupwise init` asks and writes).
 """
