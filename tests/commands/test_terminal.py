@@ -1,6 +1,8 @@
 """The terminal as a newcomer meets it: quick answers, one syntax, and files beside the settings that name them."""
 
 import io
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -151,3 +153,39 @@ def test_a_log_gives_the_process_as_it_is_to_start_from(tmp_path: Path, capsys: 
     assert (first.name, last.name, {part.name for part in both.parts}) == ("Ask", "Answer", {"Search", "Count"})
     assert cli.run(["design", str(out), "--evaluations", "2"]) == 0
     assert "plain sequence" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("environment", "product"),
+    [("rows.jsonl", "language"), ("column_addition", "language"), ("orders", "agent"), ("programs", "code")],
+)
+def test_an_environment_of_another_product_says_which(
+    environment: str, product: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text(f'environment = "{environment}"\n')
+    assert cli.run(["config", "check", "run.toml"]) == 2
+    assert f'Set task.product = "{product}"' in capsys.readouterr().out
+
+
+def test_a_rollout_in_which_everything_fails_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reward.py").write_text("def short(completions, **columns):\n    return [1.0]\n")
+    Path("run.toml").write_text('product = "language"\nenvironment = "sorting"\nmax_new_tokens = 4\n')
+    words = ["rollout", "run.toml", "--tasks", "1", "--set", "policy.model_name=tiny"]
+    assert cli.run(words) == 0
+    assert cli.run([*words, "--set", "reward.name=reward.py:short"]) == 1
+
+
+def test_everything_can_be_printed_in_ascii(tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        command = [sys.executable, "-m", "groupwise", *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    loan = str(Path(__file__).parents[2] / "examples" / "workflows" / "loan.yaml")
+    assert "+ loan" in said("check", loan)
+    assert "->" in said("requirements", loan)
+    assert "assess risk" in json.loads(said("requirements", loan, "--json"))["requirements"]["activities"]

@@ -55,7 +55,7 @@ def init(
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     asking = sys.stdin.isatty() and not common.json
-    chosen = kind or next((name for name in STARTERS if name in given), None)
+    chosen: str | None = kind or next((name for name in STARTERS if name in given), None)
     chosen = chosen or (asked_kind() if asking else needed_kind())
     place, _, name = STARTERS[chosen][0].partition(":")
     starter: Starter = getattr(import_module(place), name)

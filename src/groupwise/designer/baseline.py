@@ -86,7 +86,8 @@ def design_as_logged(requirements: Requirements, order: Iterable[tuple[str, str]
         rest = 1 - sum(branch.options.values())
         some: list[tuple[Block, float]] = [(Activity(name), share) for name, share in branch.options.items()]
         some += [(blocks.Skip(), rest)] if rest > blocks.SUM_TOLERANCE or len(some) == 1 else []
-        parts.append(blocks.Choice(*map(tuple, zip(*some, strict=True))))
+        ways, shares = zip(*some, strict=True)
+        parts.append(blocks.Choice(tuple(ways), tuple(shares)))
     for name in requirements.activities:
         if name not in place:
             place[name] = len(parts)
