@@ -97,7 +97,7 @@ def design_as_logged(requirements: Requirements, order: Iterable[tuple[str, str]
     forwards = {edge for edge in edges if edge[::-1] not in edges}
     root = tidied(blocks.simplest_order(tuple(parts), frozenset(forwards))) if len(parts) > 1 else parts[0]
     servers = tuple((name, pool.most) for name, pool in requirements.pools.items())
-    return with_pools(Design(requirements.name, root, servers), requirements)
+    return with_pools(Design(requirements.name, root, servers, requirements.documentation), requirements)
 
 
 def requirements_around(design: Design, name: str) -> Requirements:

@@ -85,7 +85,7 @@ def design(
     with graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised).choosing(choose)
     paths = out
-    notes = [*found.notes, *(found.details if common.debug else ())]
+    notes = list(dict.fromkeys([*found.notes, *(found.details if common.debug else ())]))
     if found.score.broken and out:
         # A design that breaks a rule must not be taken for a good one, or replace one.
         paths = tuple(path.with_name(f"closest-{path.name}") for path in out)
