@@ -6,6 +6,7 @@ history             events → series by step
 summary             the numbers that matter, how the run ended, and terminal tables
 verdict             the same in words: what was trained, what came of it, what to try next
 console             a run on the terminal while it runs
+notebook            the same in a notebook's cell
 live_run            starts a run, shows it and writes its report
 live_ranks          the same for a run on many ranks, of which the first shows it
 trackers            TensorBoard, Weights & Biases, MLflow and Trackio
