@@ -94,7 +94,8 @@ class Visit:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
     def open(self, path: str) -> Any:
-        self.page.goto(self.url + path + (f"?token={self.token}" if self.token else ""))
+        mark = "&" if "?" in path else "?"
+        self.page.goto(self.url + path + (f"{mark}token={self.token}" if self.token else ""))
         return self.page
 
     def is_too_wide(self) -> bool:
