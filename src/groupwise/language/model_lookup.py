@@ -15,7 +15,6 @@ from groupwise.errors import ConfigError, MissingExtra
 from groupwise.files import open_regular
 from groupwise.language.model_files import ADAPTER, CONFIG, REST, TOKENIZERS, base_of
 
-
 # tqdm says in every notebook without widgets that its bars will be text; ours need none.
 warnings.filterwarnings("ignore", message="IProgress not found")
 
