@@ -188,7 +188,8 @@ def _display(console: Console, history: History, json: bool, quiet: bool, given:
     if json:
         return JsonLines(console)
     if not given and in_notebook():
-        return import_module("groupwise.reporting.notebook").Notebook(history)  # it builds on this module
+        cell: Silent = import_module("groupwise.reporting.notebook").Notebook(history)  # it builds on this module
+        return cell
     if console.is_terminal and not console.is_dumb_terminal:
         return Animated(console, history)
     return Plain(console, history)

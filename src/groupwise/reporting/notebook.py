@@ -26,7 +26,8 @@ class Notebook(Silent):
     def __init__(self, history: History) -> None:
         super().__init__()
         self._history, self._notices = history, list[str]()
-        self._began, self._due, self._handle = time.monotonic(), 0.0, None
+        self._began, self._due = time.monotonic(), 0.0
+        self._handle: Any = None
 
     def __exit__(self, *reason: object) -> None:
         self._draw()
@@ -45,7 +46,7 @@ class Notebook(Silent):
         with self.lock:
             shown = HTML(as_html(self._history, time.monotonic() - self._began, self._notices))
         if self._handle is None:
-            self._handle: Any = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = display(shown, display_id=True)
         else:
             self._handle.update(shown)
 
