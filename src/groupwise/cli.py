@@ -20,11 +20,13 @@ from groupwise.errors import ConfigError, GroupwiseError, ResourceError
 from groupwise.extras import missing_extra
 from groupwise.products import COMMANDS as PRODUCT_COMMANDS
 from groupwise.products import Command
+from groupwise.reporting.text import in_any_encoding, tolerate_any_text
 
 HELP = """Group Relative Policy Optimization: a policy makes a group of attempts at a task, and each attempt learns from
 its score relative to the group. Start with `groupwise demo`."""
 
 COMMANDS = {
+    "init": Command("groupwise.commands.init:init", "Write a settings file for what you have, by four questions."),
     "train": Command("groupwise.commands.training:train", "Train from a settings file."),
     "resume": Command("groupwise.commands.training:resume", "Continue a run from its last checkpoint.", "[RUN]"),
     "stop": Command("groupwise.commands.training:stop", "Ask a running run to save and stop.", "[RUN]"),
@@ -117,6 +119,8 @@ def build_app() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    tolerate_any_text(sys.stdout)
+    tolerate_any_text(sys.stderr)
     sys.exit(run(words))
 
 
@@ -164,7 +168,7 @@ def complain(error: GroupwiseError, words: Sequence[str]) -> None:
     if "--debug" in words:
         traceback.print_exc()
     if "--json" in words:
-        print(json.dumps(error.as_dict(), ensure_ascii=False))
+        print(json.dumps(error.as_dict(), ensure_ascii=not in_any_encoding(sys.stdout)))
         return
     print(f"error: {error.message}", file=sys.stderr)
     if error.hint:

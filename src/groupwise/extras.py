@@ -19,6 +19,7 @@ PACKAGES: Mapping[str, str] = {
     "stable_baselines3": "sb3",
     "tensorboard": "tracking",
     "wandb": "tracking",
+    "mlflow": "tracking",
     "transformers": "language",
     "peft": "language",
     "trl": "trl",

@@ -1,5 +1,6 @@
 """The commands that belong to no product. `cli.py` names them, and imports one only when it is called.
 
+    init                   init: from what people have to a settings file
     training               train, resume, stop, eval
     rollout, doctor, plan  look before you train
     runs                   list, show, plot and report runs

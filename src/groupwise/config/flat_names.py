@@ -14,7 +14,7 @@ class SettingNames(TypedDict, total=False):
     run_name: str | None
     seed: int
     output_dir: str
-    report_to: Sequence[Literal["tensorboard", "wandb"]]
+    report_to: Sequence[Literal["tensorboard", "wandb", "mlflow", "trackio"]]
     save_steps: int
     save_total_limit: int
     eval_steps: int

@@ -26,7 +26,9 @@ class RunSettings(Section):
     )
     seed: int = setting(0, "seed of all randomness in training", ge=0, le=SEED_LIMIT)
     output_dir: str = setting("runs", "folder of the runs")
-    report_to: tuple[Literal["tensorboard", "wandb"], ...] = setting((), "trackers that receive the metrics as well")
+    report_to: tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...] = setting(
+        (), "trackers that receive metrics and answers as well"
+    )
     save_steps: int = setting(10, "iterations between checkpoints", ge=1)
     # Resuming falls back to an older checkpoint if the newest is damaged.
     save_total_limit: int = setting(3, "checkpoints to keep; at least two, in case the newest is damaged", ge=2)

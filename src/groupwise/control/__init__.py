@@ -26,5 +26,6 @@ evaluation     `evaluate_policy`: the same score by name, in Gymnasium, wrapped 
 gif            one greedy episode as a moving picture
 comparison/    many seeds of several algorithms, in worker processes
 commands       `groupwise compare` and `groupwise paper`
+starter        `groupwise init` for an environment
 papers/        small replications of the papers this package builds on
 """
