@@ -1,0 +1,1 @@
+import{j as e,k as t}from"./disclose-version-En5mEy-u.js";import"./legacy-NEhu1wF_.js";var n=e(`<p class="card soft">This view is not here yet.</p>`);function r(e){var r=n();t(e,r)}export{r as default};

@@ -1,0 +1,1 @@
+import{it as e}from"./disclose-version-En5mEy-u.js";e();
