@@ -38,6 +38,7 @@ COMMANDS: dict[str, list[str]] = {
     "init": ["init", "--environment", "CartPole-v1"],
     "init for data": ["init", "--data", "words.jsonl"],
     "init for a process": ["init", "--process", BPMN],
+    "groups": ["groups", "control"],
     "keys list": ["keys", "list"],
     "paper": ["paper", "no-such-paper"],
     "plan": ["plan", "qwen3-0.6b"],

@@ -13,6 +13,7 @@ trackers            TensorBoard, Weights & Biases, MLflow and Trackio
 tracked_values      what they get: numbers, and tables of answers
 charts              which metrics are charted together, and how to read them
 figures             its figures
+recorded_step       the attempts of a saved step: features, rewards over time, other groupings of them
 example_group       the group of attempts that a report shows
 report              report.html
 
