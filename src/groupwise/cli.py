@@ -38,6 +38,9 @@ COMMANDS = {
     "runs": Command("groupwise.commands.runs:runs", "List the runs."),
     "show": Command("groupwise.commands.runs:show", "Show a run: its curve, its metrics and its hints.", "[RUN]"),
     "plot": Command("groupwise.commands.runs:plot", "Plot a metric of one or several runs.", "[RUN...]"),
+    "groups": Command(
+        "groupwise.commands.runs:groups", "Divide a recorded step's attempts by any grouping strategy.", "[RUN]"
+    ),
     "report": Command("groupwise.commands.runs:report", "Write a run's report.html again.", "[RUN]"),
     "eval": Command("groupwise.commands.training:evaluate", "Evaluate a run's policy on new tasks.", "[RUN]"),
     "check": Command(

@@ -924,6 +924,46 @@ export interface components {
             attempts: components["schemas"]["AttemptView"][];
         };
         /**
+         * GroupingView
+         * @description How a strategy divides the attempts of a step.
+         * @example {
+         *       "run": "cart-7",
+         *       "step": 30,
+         *       "strategy": "…",
+         *       "iterations": [
+         *         [
+         *           1
+         *         ]
+         *       ],
+         *       "names": {},
+         *       "earlier_steps": [
+         *         1
+         *       ]
+         *     }
+         */
+        GroupingView: {
+            /** Run */
+            run: string;
+            /** Step */
+            step: number;
+            /** Strategy */
+            strategy: string;
+            /**
+             * Iterations
+             * @description Each attempt's group after every iteration; −1 means none yet. The last is the result.
+             */
+            iterations: number[][];
+            /** Names */
+            names: {
+                [key: string]: string;
+            };
+            /**
+             * Earlier Steps
+             * @description Steps that a strategy with a memory was shown first.
+             */
+            earlier_steps: number[];
+        };
+        /**
          * Health
          * @example {
          *       "ok": true,
@@ -1772,6 +1812,157 @@ export interface components {
             }[];
         } & {
             [key: string]: unknown;
+        };
+        /**
+         * StepAttempts
+         * @description The scored attempts of a step, column by column; of very many, whole groups evenly spaced.
+         * @example {
+         *       "run": "cart-7",
+         *       "step": 30,
+         *       "recorded": 1,
+         *       "shown": 1,
+         *       "unscored": 1,
+         *       "not_finite": 1,
+         *       "ids": [
+         *         "…"
+         *       ],
+         *       "group_names": [
+         *         "…"
+         *       ],
+         *       "groups": [
+         *         1
+         *       ],
+         *       "tasks": [
+         *         "…"
+         *       ],
+         *       "totals": [
+         *         0.5
+         *       ],
+         *       "lengths": [
+         *         1
+         *       ],
+         *       "advantages": [
+         *         0.5
+         *       ],
+         *       "feature_names": [
+         *         "…"
+         *       ],
+         *       "features": [
+         *         [
+         *           0.5
+         *         ]
+         *       ],
+         *       "moments": [
+         *         [
+         *           1
+         *         ]
+         *       ],
+         *       "rewards": [
+         *         [
+         *           0.5
+         *         ]
+         *       ],
+         *       "values": [
+         *         [
+         *           21,
+         *           184.5,
+         *           500
+         *         ]
+         *       ],
+         *       "last_values": [
+         *         0.5
+         *       ],
+         *       "terminated": [
+         *         true
+         *       ],
+         *       "explained_variance": 0.5,
+         *       "gamma": 0.5,
+         *       "gae_lambda": 0.5,
+         *       "size_unit": "…"
+         *     }
+         */
+        StepAttempts: {
+            /** Run */
+            run: string;
+            /** Step */
+            step: number;
+            /**
+             * Recorded
+             * @description Attempts in the file.
+             */
+            recorded: number;
+            /** Shown */
+            shown: number;
+            /**
+             * Unscored
+             * @description Left out because they have no finite score.
+             */
+            unscored: number;
+            /**
+             * Not Finite
+             * @description Left out because an observation or reward is not finite.
+             */
+            not_finite: number;
+            /** Ids */
+            ids: string[];
+            /** Group Names */
+            group_names: string[];
+            /**
+             * Groups
+             * @description Each attempt's place in `group_names`.
+             */
+            groups: number[];
+            /** Tasks */
+            tasks: string[];
+            /** Totals */
+            totals: number[];
+            /** Lengths */
+            lengths: number[];
+            /**
+             * Advantages
+             * @description What the run learned from: the mean over an attempt's actions.
+             */
+            advantages: number[];
+            /** Feature Names */
+            feature_names: string[];
+            /**
+             * Features
+             * @description What clusters are made of, one row per attempt.
+             */
+            features: number[][];
+            /**
+             * Moments
+             * @description The steps of an attempt that were recorded.
+             */
+            moments: number[][];
+            /**
+             * Rewards
+             * @description What was earned up to each moment since the one before.
+             */
+            rewards: number[][];
+            /**
+             * Values
+             * @description What a linear critic fitted to these attempts expects.
+             */
+            values: number[][];
+            /**
+             * Last Values
+             * @description What it expects after the last moment; 0 after an end.
+             */
+            last_values: number[];
+            /** Terminated */
+            terminated: boolean[];
+            /** Explained Variance */
+            explained_variance: number | null;
+            /** Gamma */
+            gamma: number;
+            /** Gae Lambda */
+            gae_lambda: number;
+            /**
+             * Size Unit
+             * @description What a group's size counts in the loss: actions or attempts.
+             */
+            size_unit: string;
         };
         /**
          * TokenView

@@ -11,6 +11,7 @@ live_ranks          the same for a run on many ranks, of which the first shows i
 trackers            TensorBoard and Weights & Biases
 charts              which metrics are charted together, and how to read them
 figures             its figures
+recorded_step       the attempts of a saved step: features, rewards over time, other groupings of them
 example_group       the group of attempts that a report shows
 report              report.html
 

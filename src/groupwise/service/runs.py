@@ -134,12 +134,15 @@ class Runs:
     def steps_with_groups(self, run: str) -> list[int]:
         return [int(path.stem) for path in numbered(self.path(run) / "groups")]
 
-    def rows(self, run: str, step: int) -> list[dict[str, Any]]:
+    def group_file(self, run: str, step: int) -> Path:
         path = self.path(run) / "groups" / f"{step:06d}.parquet"
         if not path.is_file():
             hint = f"GET /api/runs/{run}/groups lists the steps that were saved; run.group_log_steps sets how often."
             raise GroupNotFound(f"run {run} has no saved groups for step {step}", hint=hint)
-        return read_groups(path)
+        return path
+
+    def rows(self, run: str, step: int) -> list[dict[str, Any]]:
+        return read_groups(self.group_file(run, step))
 
     def groups(self, run: str, step: int) -> dict[str, Any]:
         rows = sorted(self.rows(run, step), key=lambda row: row["group_id"])

@@ -268,6 +268,48 @@ class GroupSteps(BaseModel):
     steps: list[int]
 
 
+class StepAttempts(BaseModel):
+    """The scored attempts of a step, column by column; of very many, whole groups evenly spaced."""
+
+    run: str
+    step: int
+    recorded: int = Field(description="Attempts in the file.")
+    shown: int
+    unscored: int = Field(description="Left out because they have no finite score.")
+    not_finite: int = Field(description="Left out because an observation or reward is not finite.")
+    ids: list[str]
+    group_names: list[str]
+    groups: list[int] = Field(description="Each attempt's place in `group_names`.")
+    tasks: list[str]
+    totals: list[float]
+    lengths: list[int]
+    advantages: list[float] = Field(description="What the run learned from: the mean over an attempt's actions.")
+    feature_names: list[str]
+    features: list[list[float]] = Field(description="What clusters are made of, one row per attempt.")
+    moments: list[list[int]] = Field(description="The steps of an attempt that were recorded.")
+    rewards: list[list[float]] = Field(description="What was earned up to each moment since the one before.")
+    values: list[list[float]] = Field(description="What a linear critic fitted to these attempts expects.")
+    last_values: list[float] = Field(description="What it expects after the last moment; 0 after an end.")
+    terminated: list[bool]
+    explained_variance: float | None
+    gamma: float
+    gae_lambda: float
+    size_unit: str = Field(description="What a group's size counts in the loss: actions or attempts.")
+
+
+class GroupingView(BaseModel):
+    """How a strategy divides the attempts of a step."""
+
+    run: str
+    step: int
+    strategy: str
+    iterations: list[list[int]] = Field(
+        description="Each attempt's group after every iteration; −1 means none yet. The last is the result."
+    )
+    names: dict[str, str]
+    earlier_steps: list[int] = Field(description="Steps that a strategy with a memory was shown first.")
+
+
 class TokenView(BaseModel):
     text: str
     advantage: float | None = Field(description="Null for tokens that the model did not write.")

@@ -1,5 +1,5 @@
 /** One question, six answers, a policy of six numbers: GRPO and rejection sampling take a step with the same samples. */
-import { deviation, groupAdvantages, mean, varies, type Std } from "../mathematics/advantages";
+import { deviation, groupAdvantages, mean, varies, type Deviation } from "../mathematics/advantages";
 import { addLogpGradient, divergence, softmax } from "../mathematics/policy";
 import { Random } from "../mathematics/random";
 import { importanceRatio, isClipped, policyLoss } from "../mathematics/surrogates";
@@ -17,7 +17,7 @@ export const SCORES: Record<World, readonly number[]> = {
   equal: [0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
 };
 
-export type HandSettings = { size: number; clip: number; beta: number; std: Std | "none"; rate: number; passes: number; world: World };
+export type HandSettings = { size: number; clip: number; beta: number; std: Deviation | "none"; rate: number; passes: number; world: World };
 export const DEFAULTS: HandSettings = { size: 8, clip: 0.2, beta: 0, std: "population", rate: 0.5, passes: 4, world: "graded" };
 
 /** Answers by number, drawn from the policy. All `MOST` are drawn, so that a larger group keeps the attempts of the smaller. */

@@ -69,22 +69,26 @@ def summarise(
     `features=False` leaves them out, for strategies that do not use them.
     """
     totals = [float(np.sum(m.rewards)) for m in members] if returns is None else list(returns)
+    lengths, count = [len(m) for m in members], len(members)
     return Summaries(
-        features=_features(members, totals) if features else np.zeros((len(members), 0)),
+        features=attempt_features([m.obs for m in members], lengths, totals) if features else np.zeros((count, 0)),
         tasks=np.array(list(tasks), np.str_),
         returns=np.array(totals, np.float64),
-        lengths=np.array([len(m) for m in members], np.int64),
-        seeds=np.array(list(seeds or [0] * len(members)), np.int64),
+        lengths=np.array(lengths, np.int64),
+        seeds=np.array(list(seeds or [0] * count), np.int64),
     )
 
 
-def _features(members: Sequence[Trajectory], totals: Sequence[float]) -> Floats:
-    # Columns: reward per step, log(1 + length), `width` means, `width` deviations; narrower observations leave zeros.
-    seen = [np.asarray(m.obs, np.float64).reshape(len(m), -1) if len(m) else np.zeros((1, 1)) for m in members]
+def attempt_features(observations: Sequence[Any], lengths: Sequence[int], totals: Sequence[float]) -> Floats:
+    """What clusters are made of [N, 2 + 2W], from each attempt's observations [T, W], length and return.
+
+    Columns: reward per step, log(1 + length), W means, W deviations; narrower observations leave zeros.
+    """
+    seen = [np.asarray(obs, np.float64).reshape(len(obs), -1) if len(obs) else np.zeros((1, 1)) for obs in observations]
     width = max((obs.shape[1] for obs in seen), default=0)
-    features = np.zeros((len(members), 2 + 2 * width))
-    for row, obs, total, member in zip(features, seen, totals, members, strict=True):
-        row[0], row[1] = total / max(len(member), 1), np.log1p(len(member))
+    features = np.zeros((len(seen), 2 + 2 * width))
+    for row, obs, total, length in zip(features, seen, totals, lengths, strict=True):
+        row[0], row[1] = total / max(length, 1), np.log1p(length)
         row[2 : 2 + obs.shape[1]] = obs.mean(axis=0)
         row[2 + width : 2 + width + obs.shape[1]] = obs.std(axis=0)
     return features
