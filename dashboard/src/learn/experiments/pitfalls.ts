@@ -7,7 +7,7 @@ export type Pitfall = {
   fault: Fault; title: string; wrong: string; right: string; says: string; see: string; stage: Partial<Settings>; curve: Curve; axis: string;
 };
 
-const SCORE = "right words, share";
+const SCORE = "Share of right words";
 
 export const PITFALLS: readonly Pitfall[] = [
   {
@@ -38,7 +38,7 @@ export const PITFALLS: readonly Pitfall[] = [
     fault: "single_keeps_reward", title: "A group of one keeps its reward", wrong: "A = r", right: "A = 0",
     says: "One attempt has nothing to be compared with, so its advantage is 0. With its raw reward as advantage, whatever was sampled first is made likelier, right or wrong.",
     see: "How far the policy moves on a question attempted once per step. It should not move: nothing was compared.",
-    stage: {}, curve: "single", axis: "KL from the start, nats",
+    stage: {}, curve: "single", axis: "KL from the start, in nats",
   },
   {
     fault: "advantages_after_shuffle", title: "Advantages after shuffling", wrong: "shuffle, split, then compare", right: "compare whole groups, then shuffle and split",
@@ -56,13 +56,13 @@ export const PITFALLS: readonly Pitfall[] = [
     fault: "other_std", title: "The other standard deviation", wrong: "std() of whichever library", right: "a named choice: population (÷ n) or sample (÷ n − 1)",
     says: "NumPy divides by n, PyTorch by n − 1. In a group of two, [1, 0] gives ±1 with one and ±0.707 with the other; it acts like another learning rate, and a different one for every group size.",
     see: "The size of an advantage in groups of two: 1 with the population's, 0.707 with the sample's.",
-    stage: { group: 2, passes: 1 }, curve: "size", axis: "mean |A| of groups of two",
+    stage: { group: 2, passes: 1 }, curve: "size", axis: "Mean size of an advantage",
   },
   {
     fault: "crash_scores_zero", title: "A crash that scores 0", wrong: "except Exception: return 0.0", right: "an error: reported, and left out of the group",
     says: "0 is a score like any other. Where marks are negative it is the best there is, and the policy learns to crash its scorer.",
     see: "The scorer of one question crashes on answers with the word “?”; its marks are −8 to −4. The curve is the chance of a crash.",
-    stage: {}, curve: "crashes", axis: "answers that crash, share",
+    stage: {}, curve: "crashes", axis: "Share of answers that crash",
   },
   {
     fault: "scores_padded", title: "Missing scores padded with 0", wrong: "scores + [0] * missing", right: "ask again, then fall back; never pad",
@@ -74,7 +74,7 @@ export const PITFALLS: readonly Pitfall[] = [
     fault: "scores_rescaled", title: "Scores that change their meaning", wrong: "(x − batch mean) / batch std", right: "a fixed reference scale",
     says: "A score z-scored inside its batch says how an answer compares with today's batch. The better the policy, the worse the same answer; curves of such scores are flat at 0, and no two steps can be compared. For a group's advantage, which lives for one step, z-scores are natural.",
     see: "The score that one and the same half-right answer gets at every step.",
-    stage: {}, curve: "same", axis: "score of one answer",
+    stage: {}, curve: "same", axis: "Score of one answer",
   },
 ];
 

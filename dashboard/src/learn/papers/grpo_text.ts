@@ -69,5 +69,5 @@ export const CHANGES = [
   ["sampling", "any mixture of tasks", "G attempts at each task"],
   ["clipped ratio", "yes", "yes, the same"],
   ["KL to a reference", "in the reward, if at all", "in the loss"],
-  ["learns nothing from", "a perfect critic's guess", "a group of one or without spread"],
+  ["learns nothing from", "a return the critic predicted exactly", "a group of one, or one without spread"],
 ] as const;

@@ -1,0 +1,1 @@
+import{it as e}from"./disclose-version-X52BXsHV.js";e();
