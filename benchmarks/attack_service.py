@@ -311,10 +311,11 @@ def _written(parts: Any, job_id: str, asked: Mapping[str, Any], number: int) -> 
 class Audit:
     """What a process does that the table does not allow."""
 
-    def __init__(self, world: World, job: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, job: Mapping[str, Any], path: Sequence[str] = ()) -> None:
         import gymnasium  # its folder is one of those that packages are in
 
-        packages = [path for path in sys.path if path] + [sys.prefix, sys.base_prefix, str(ROOT / "src")]
+        # A worker imports from where its job does: `path`.
+        packages = [*filter(None, [*sys.path, *path]), sys.prefix, sys.base_prefix, str(ROOT / "src")]
         self.code = tuple({os.path.realpath(path) + "/" for path in (*packages, Path(gymnasium.__file__).parents[1])})
         runs = [str(world.runs / name) for name in (job["run"], "mine")]
         held = os.path.join(str(world.runs), ".service", "jobs")
@@ -400,7 +401,7 @@ def watch_worker() -> None:
     """Put a worker under the hook, as it starts, by `sitecustomize`. What it finds is written at once."""
     given = json.loads(Path(os.environ["ATTACK_JOB"]).read_text())
     world, told = restored(given["world"]), Path(given["told"])
-    audit = Audit(world, given["job"])
+    audit = Audit(world, given["job"], given["path"])
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         before = sum(map(len, audit.found.values()))
@@ -425,7 +426,7 @@ def _watch_workers(world: World, job: Mapping[str, Any]) -> None:
         f"import sys\nsys.path.append({here!r})\nimport attack_service\nsys.path.remove({here!r})\n"
         "attack_service.watch_worker()\n"
     )
-    given = {"world": {name: str(path) for name, path in vars(world).items()}, "job": job}
+    given = {"world": {name: str(path) for name, path in vars(world).items()}, "job": job, "path": sys.path}
     file = world.folder / f"{job['run']}.job"
     file.write_text(json.dumps({**given, "told": str(_words(world, job).with_suffix(".workers"))}))
     paths = [str(folder), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]

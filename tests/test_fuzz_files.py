@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CASES = 340  # twenty of each reader
+CASES = 400
 
 
 def test_no_damaged_or_hostile_file_brings_a_reader_down():
@@ -16,6 +16,6 @@ def test_no_damaged_or_hostile_file_brings_a_reader_down():
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["claims"] == {"cases": CASES, "failures": 0}
     for name, reader in result["raw"]["readers"].items():
-        assert reader["read"] + reader["refused"] == reader["cases"] == 20, name
+        assert reader["read"] + reader["refused"] == reader["cases"] >= 15, name
         # If no damage were ever noticed, nothing would be checked.
         assert reader["refused"] > 0, name

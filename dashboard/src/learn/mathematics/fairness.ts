@@ -44,9 +44,18 @@ export function settled(curve: readonly number[], within = 0.1): number | null {
   return from < curve.length - 1 - curve.length / 10 ? from : null;
 }
 
-/** The first place from which a share stays below `least` up to the end; null if it does not at the end. */
-export function starvesSince(shares: readonly number[], least: number): number | null {
-  let from: number | null = null;
-  for (let n = shares.length - 1; n >= 0 && shares[n]! < least; n--) from = n;
-  return from;
+export type Stretch = { from: number; to: number };
+
+/** The stretches in which a task stands below a quarter of its range while the others are, on average, above a half. */
+export function starving(progress: readonly (readonly number[])[], task: number): Stretch[] {
+  const others = progress.filter((_, k) => k !== task);
+  const found: Stretch[] = [];
+  progress[task]!.forEach((value, n) => {
+    const isStarving = others.length > 0 && value < 0.25 && mean(others.map((curve) => curve[n]!)) > 0.5;
+    if (!isStarving) return;
+    const last = found.at(-1);
+    if (last?.to === n - 1) last.to = n;
+    else found.push({ from: n, to: n });
+  });
+  return found;
 }

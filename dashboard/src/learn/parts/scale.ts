@@ -30,3 +30,10 @@ export function extent(values: Iterable<number>, room = 0): [number, number] {
 
 /** For tests and for whoever measures: domain and range of a scale, as an attribute of the drawing. */
 export const written = (scale: Scale): string => [...scale.domain, ...scale.range].join(" ");
+
+/** As much of a name as fits under one of `count` bars: its end, where names of one family differ. */
+export function fitting(name: string, count: number): string {
+  const most = count > 6 ? 3 : count > 4 ? 8 : count > 3 ? 11 : 15;
+  if (name.length <= most) return name;
+  return count > 4 && /-\d+$/.test(name) ? name.replace(/^.*-/, "") : `…${name.slice(1 - most)}`;
+}
