@@ -38,7 +38,7 @@ def calculate(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     def run(expressions: Sequence[str]) -> list[Any]:
         script = f'import * as m from "./{mathematics.name}";\nconst all = [{",".join(expressions)}];\n'
         (folder / "asked.js").write_text(script + "console.log(JSON.stringify(all))")
-        done = subprocess.run([str(NODE), "asked.js"], cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603
+        done = subprocess.run([str(NODE), "asked.js"], cwd=folder, capture_output=True, text=True, check=True)
         found: list[Any] = json.loads(done.stdout)
         return found
 
@@ -101,9 +101,8 @@ def test_the_loss_and_its_slope_are_those_of_core(
             reference=ReferenceKl(frozen, beta, estimator, corrected),
         )  # fmt: skip
         wanted.loss.backward()
-        batch = {
-            "logp": logp.tolist(), "behavior": behavior.tolist(), "advantages": advantages.tolist(), "mask": mask.tolist(),
-        }  # fmt: skip
+        parts = {"logp": logp, "behavior": behavior, "advantages": advantages, "mask": mask}
+        batch = {name: values.tolist() for name, values in parts.items()}
         reference = {"logp": frozen.tolist(), "beta": beta, "estimator": estimator, "corrected": corrected}
         chosen = {"low": 0.1, "high": 0.3, "denominator": 7.0, "aggregation": aggregation, "reference": reference}
         (found,) = calculate([call("policyLoss", batch, chosen)])
@@ -112,6 +111,10 @@ def test_the_loss_and_its_slope_are_those_of_core(
         close(found["clippedShare"], wanted.clip_low_fraction + wanted.clip_high_fraction)
         (kl,) = calculate([call("klEstimate", -0.5, -1.25, estimator)])
         close(kl, kl_estimate(torch.tensor(-0.5), torch.tensor(-1.25), estimator=estimator))
+
+
+ADAM = """(() => { const w = [1, -2]; const adam = new m.Adam(2, 0.1);
+for (let k = 1; k < 6; k++) adam.step(w, [k * w[0], Math.sin(k)]); return w; })()"""
 
 
 def test_the_policys_gradients_and_steps_are_those_of_torch(calculate: Answers) -> None:
@@ -126,8 +129,7 @@ def test_the_policys_gradients_and_steps_are_those_of_torch(calculate: Answers) 
             chances,
             f"(() => {{ const g = [0, 0, 0, 0]; m.addLogpGradient(g, {chances}, 2, 0.7); return g; }})()",
             f"(() => {{ const g = [0, 0, 0, 0]; m.addEntropyGradient(g, {chances}, 1.5); return g; }})()",
-            "(() => { const w = [1, -2]; const adam = new m.Adam(2, 0.1);"
-            " for (let k = 1; k < 6; k++) adam.step(w, [k * w[0], Math.sin(k)]); return w; })()",
+            ADAM,
         ]
     )
     close(found[0], logp.exp().detach())
@@ -153,12 +155,9 @@ def test_the_small_networks_gradient_is_that_of_torch(calculate: Answers) -> Non
     parts = (first, shift, second, offset)
     flat = torch.cat([part.detach().flatten() for part in parts]).tolist()
     shape = json.dumps({"inputs": 3, "hidden": 4, "outputs": 2})
-    (found,) = calculate(
-        [
-            f"(() => {{ const w = {flat}, x = {seen.tolist()}, g = w.map(() => 0), p = m.forward({shape}, w, x);"
-            f" m.addGradient({shape}, w, x, p, {slopes.tolist()}, g); return [p.outputs, g]; }})()"
-        ]
-    )
+    script = f"""(() => {{ const w = {flat}, x = {seen.tolist()}, g = w.map(() => 0), p = m.forward({shape}, w, x);
+    m.addGradient({shape}, w, x, p, {slopes.tolist()}, g); return [p.outputs, g]; }})()"""
+    (found,) = calculate([script])
     close(found[0], outputs.detach())
     close(found[1], torch.cat([part.grad.flatten() for part in parts if part.grad is not None]))
 
@@ -193,14 +192,11 @@ def test_processes_and_their_mixture_are_those_of_python(calculate: Answers) -> 
     mixture = ProcessMixture(kernel, **choices)  # type: ignore[arg-type]
     wanted = [(mixture.expect(x).tolist(), mixture.see(x, y)) for x, y in zip(points, answers, strict=True)]
     options = json.dumps({"length": 0.7, "signal": 1.5, "noise": 0.2})
-    means, found = calculate(
-        [
-            f"m.predict({options}, {points[:20].tolist()}, {answers[:20].tolist()}, {points[20:25].tolist()})",
-            f"(() => {{ const mixture = new m.ProcessMixture({options}, {json.dumps(choices)});"
-            f" const xs = {points.tolist()}, ys = {answers.tolist()};"
-            " return xs.map((x, at) => [mixture.expect(x), mixture.see(x, ys[at])]); })()",
-        ]
-    )
+    asked = f"m.predict({options}, {points[:20].tolist()}, {answers[:20].tolist()}, {points[20:25].tolist()})"
+    script = f"""(() => {{ const mixture = new m.ProcessMixture({options}, {json.dumps(choices)});
+    const xs = {points.tolist()}, ys = {answers.tolist()};
+    return xs.map((x, at) => [mixture.expect(x), mixture.see(x, ys[at])]); }})()"""
+    means, found = calculate([asked, script])
     expected, variances = predict(kernel, points[:20], answers[:20], points[20:25])
     close(means["means"], expected)
     close(means["variances"], variances)
