@@ -34,6 +34,7 @@ COMMANDS: dict[str, list[str]] = {
     "eval": ["eval", "control", "--episodes", "1"],
     "export": ["export", "language", "exported"],
     "feedback": ["feedback", LOAN, BPMN],
+    "groups": ["groups", "control"],
     "keys list": ["keys", "list"],
     "paper": ["paper", "no-such-paper"],
     "plan": ["plan", "qwen3-0.6b"],

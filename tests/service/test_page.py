@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,16 +21,10 @@ from groupwise.training.events import EventLog
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import write_groups
 from groupwise.types import Event, GroupRecord
-from tests.service.conftest import until, with_cart
+from tests.service.conftest import PATIENCE, Visit, until, with_cart
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "dashboard"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-]  # fmt: skip
-PATIENCE = 600_000.0  # milliseconds; a busy machine is slow, not wrong
 WIDTHS = (1280, 400)
 SUMS = {
     "product": "language", "environment": "addition", "model_name": "tiny", "max_new_tokens": 5, "num_generations": 4,
@@ -83,24 +76,6 @@ LONGEST_FRAME = """() => new Promise((tell) => {
     requestAnimationFrame(frame); })"""
 
 
-class Visit:
-    """A tab, and what went wrong in it. With a token, its reader opened the address that the service printed."""
-
-    def __init__(self, page: Any, url: str, token: str = "") -> None:
-        self.page, self.url, self.token = page, url, token
-        self.complaints: list[str] = []
-        page.set_default_timeout(PATIENCE)
-        page.on("console", lambda told: told.type in ("error", "warning") and self.complaints.append(told.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-
-    def open(self, path: str) -> Any:
-        self.page.goto(self.url + path + (f"?token={self.token}" if self.token else ""))
-        return self.page
-
-    def is_too_wide(self) -> bool:
-        return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
-
-
 def until_step(page: Any, step: int) -> None:
     done = page.get_by_role("progressbar").first
     end = time.monotonic() + PATIENCE / 1000
@@ -110,37 +85,10 @@ def until_step(page: Any, step: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright drives the page: pip install playwright")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine: apt install chromium")
-    with driver.sync_playwright() as playing:
-        found = playing.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield found
-        found.close()
-
-
-@pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One for the page, whose jobs do run."""
     with with_cart(tmp_path_factory.mktemp("page") / "runs") as running:
         yield running
-
-
-@pytest.fixture
-def visit(browser: Any, service: Any) -> Iterator[Callable[..., Visit]]:
-    """Opens tabs; that none of them complained is part of every test."""
-    visits: list[Visit] = []
-
-    def start(width: int = 1280, scheme: str = "light", url: str = "") -> Visit:
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        visits.append(Visit(page, url) if url else Visit(page, service.url, service.settings.token))
-        return visits[-1]
-
-    yield start
-    for one in visits:
-        one.page.close()
-        assert one.complaints == []
 
 
 @pytest.fixture(scope="module")
