@@ -76,6 +76,14 @@ def test_a_template_that_would_run_for_ever_or_fill_the_memory_is_refused(templa
         render(template, MESSAGES)
 
 
+@pytest.mark.parametrize("template", ["x" * 1_100_000, "{{ 'x' * 40000000 }}"], ids=["long", "multiplied"])
+def test_a_template_that_writes_a_book_of_its_own_is_refused_but_long_conversations_are_not(template):
+    with pytest.raises(OverLimit, match="characters; at most"):
+        render(template, MESSAGES)
+    book = {**MESSAGES, "messages": [{"role": "user", "content": "x" * 2_000_000}]}
+    assert len(render("{{ messages[0].content }}", book)) == 2_000_000
+
+
 @pytest.mark.parametrize(
     "template", ["{{ messages.__class__.__mro__ }}", "{% include '/etc/passwd' %}", "{{ raise_exception('no') }}", "{{"]
 )

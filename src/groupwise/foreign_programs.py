@@ -9,6 +9,7 @@ docs/decisions/0011-foreign-programs-in-a-child.md says what else was considered
 """
 
 import atexit
+import json
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ PATIENCE = 120.0
 # Bytes of address space beyond what the child has when it starts.
 MEMORY = 512 << 20
 LONGEST_PATTERN = 10_000
+# Characters that a template may write: so many of its own, besides what it was given, several times over.
+LONGEST_RENDERED, REPEATED = 1 << 20, 4
 # Texts and characters that go to the child at once.
 TEXTS, CHARACTERS = 1000, 1 << 20
 
@@ -161,6 +164,9 @@ def _renderer() -> Callable[..., str]:
             raise
         except Exception as error:  # a template is a program and raises what it likes
             raise ProgramFailed(" ".join(str(error).split()) or type(error).__name__) from None
+        longest = LONGEST_RENDERED + REPEATED * len(json.dumps(variables))
+        if len(texts[0]) > longest:
+            raise OverLimit(f"it writes {len(texts[0]):,} characters; at most {longest:,} are allowed here")
         return str(texts[0])
 
     return rendered

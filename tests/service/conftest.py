@@ -33,7 +33,7 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--no-first-run",
 ]  # fmt: skip
-PATIENCE = 600_000.0  # milliseconds; a busy machine is slow, not wrong
+PATIENCE = 90_000.0  # milliseconds; a busy machine is slow, not wrong
 
 
 class Service:
@@ -193,7 +193,8 @@ class Visit:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
     def open(self, path: str) -> Any:
-        self.page.goto(self.url + path + (f"?token={self.token}" if self.token else ""))
+        mark = "&" if "?" in path else "?"
+        self.page.goto(self.url + path + (f"{mark}token={self.token}" if self.token else ""))
         return self.page
 
     def is_too_wide(self) -> bool:

@@ -145,9 +145,8 @@ def test_a_step_by_hand_is_that_of_core(visit: Callable[..., Visit], changes: di
     verdict = page.locator(".verdict").inner_text()
     if chosen["size"] == 1 or chosen["world"] == "equal":
         assert not advantages.any()
-        assert ("no" if chosen["beta"] == 0 else "yes") == (
-            "yes" if (after - torch.tensor(START).softmax(0)).any() else "no"
-        )
+        # Even a KL term has nothing to pull back: the policy stands where it started.
+        close(after, torch.tensor(START).softmax(0))
         assert "advantage" in verdict
         assert "nothing" in verdict
     page.get_by_role("button", name="Take the step").click()
