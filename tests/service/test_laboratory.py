@@ -110,10 +110,10 @@ class View:
         return found
 
     def choose(self, label: str, option: str) -> None:
-        self.page.get_by_label(label, exact=True).select_option(option)
+        self.page.get_by_role("combobox", name=label, exact=True).select_option(option, timeout=60_000)
 
     def tick(self, group: str, label: str) -> None:
-        self.page.get_by_role("group", name=group, exact=True).get_by_role("radio", name=label, exact=True).check()
+        self.page.get_by_role("group", name=group, exact=True).get_by_role("radio", name=label, exact=True).check(timeout=60_000)
 
     def slide(self, label: str, value: float) -> None:
         slider = self.page.get_by_role("slider", name=re.compile(f"^{re.escape(label)}"))
@@ -402,7 +402,7 @@ def test_tasks_and_dynamics_plot_what_the_run_logged(visit: Callable[..., Visit]
     assert np.allclose(curve, list(zip(steps, values, strict=True)), rtol=1e-5, atol=1e-9)
     view.slide("Step", 2)
     view.page.get_by_role("link", name="Group formation").last.click()
-    view.page.get_by_label("Step", exact=True).wait_for()
+    view.page.get_by_role("combobox", name="Step", exact=True).wait_for(timeout=60_000)
     assert "step=2" in view.page.url
     until(lambda: len(drawn_groups(view)) == 12, 60)
 

@@ -161,11 +161,11 @@ def test_twenty_steps_learn_and_can_be_started_over(visit: Callable[..., Visit])
     curve = numbers(page, "3. Step after step")
     assert len(curve) == 41
     assert curve[-1][1] > curve[0][1] + 0.1
+    page.get_by_role("button", name="Start over").click()
+    assert len(numbers(page, "3. Step after step")) == 1
     before = numbers(page, "1. A group")
     page.get_by_role("button", name="Sample another group").click()
     assert numbers(page, "1. A group") != before
-    page.get_by_role("button", name="Start over").click()
-    assert len(numbers(page, "3. Step after step")) == 1
     for name in ("A group of one", "No spread", "The clip at work", "Held back by KL", "A usual group"):
         page.get_by_role("button", name=name).click()
         assert page.locator(".verdict").inner_text()
@@ -322,7 +322,8 @@ def test_a_sweep_under_way_is_drawn_with_its_gaps(visit: Callable[..., Visit]) -
     assert sum(mean is None for mean in drawn) == 10
     assert page.locator("button.cell").get_by_text("failed").count() == 1
     assert page.get_by_text("Best so far").count() == 1
-    assert page.locator("polygon.face").count() == 2  # of 12 faces, those whose four corners have finished
+    # Of 12 faces, those whose four corners have finished.
+    assert page.locator("polygon.face").count() == 4
     # Ranges are cut into parts, and a single axis is a row.
     sweep["axes"] = [
         {

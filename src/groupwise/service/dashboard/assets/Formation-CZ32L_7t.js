@@ -1,1 +1,0 @@
-import{A as e,O as t}from"./disclose-version-X52BXsHV.js";import"./legacy-Dy20NbI5.js";var n=e(`<p class="card soft">This view is not here yet.</p>`);function r(e){var r=n();t(e,r)}export{r as default};

@@ -1,0 +1,1 @@
+import{at as e}from"./disclose-version-t1mQuTop.js";e();

@@ -1,1 +1,0 @@
-import{it as e}from"./disclose-version-X52BXsHV.js";e();
