@@ -41,7 +41,7 @@ export function varies(values: readonly number[], eps = RESOLUTION): boolean {
 }
 
 /** A_i = (r_i − b_i) / s_i, as `core.group_advantages`; a NaN reward has no score, and the advantage 0. */
-export function groupAdvantages(rewards: readonly number[], groups: readonly number[], { baseline, scale, std }: Choices): number[] {
+export function groupAdvantages(rewards: readonly number[], groups: readonly number[], { baseline = "group_mean", scale = "group_std", std = "population" }: Partial<Choices> = {}): number[] {
   const advantages = new Array<number>(rewards.length).fill(0);
   const batch = rewards.filter((reward) => !Number.isNaN(reward));
   const [all, spread, differs] = [mean(batch), deviation(batch, std), varies(batch)];
