@@ -20,6 +20,7 @@ from groupwise.agents.data.dataset import find_data
 from groupwise.agents.environments.conversation import ConversationEnvironment
 from groupwise.agents.tools.mcp_server import read_servers
 from groupwise.config import TrainingConfig, load_config
+from groupwise.control.comparison.foreign_logs import read_log, thinned
 from groupwise.control.environments import make
 from groupwise.control.grpo import build
 from groupwise.control.model import ControlModel
@@ -393,6 +394,28 @@ def _courses(folder: Path) -> list[Path]:
     return [path]
 
 
+MONITOR = '#{"t_start": 1700000000.5, "env_id": "CartPole-v1"}\nr,l,t\n9.0,9,0.5\n21.0,21,1.25\n17.0,17,2.5\n'
+TABLE = "global_step,charts/episodic_return,seed\n100,20.5,1\n200,40,1\n100,18,2\n200,nan,2\n"
+
+
+def _logs_of_tools(folder: Path) -> list[Path]:
+    """A monitor of Stable-Baselines3, a table, and TensorBoard's file, as torch writes it."""
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    place = _place(folder, "logs of tools")
+    (place / "0.monitor.csv").write_text(MONITOR)
+    (place / "table.csv").write_text(TABLE)
+    with SummaryWriter(str(place / "run")) as writer:
+        for step in range(5):
+            writer.add_scalar("charts/episodic_return", 10.0 * step, 100 * step)
+    return [place / "0.monitor.csv", place / "table.csv", next((place / "run").iterdir())]
+
+
+def _read_log_of_a_tool(path: Path) -> None:
+    for run in read_log(path):
+        thinned(run.points)
+
+
 READERS: tuple[FileReader, ...] = (
     FileReader("settings", _settings, _read_settings),
     FileReader("data", _data, _read_data),
@@ -415,4 +438,5 @@ READERS: tuple[FileReader, ...] = (
     FileReader("saved models", _saved_models, lambda path: ControlModel.load(path, folder=path.parent / "loaded")),
     FileReader("search trees", _trees, load_tree),
     FileReader("courses", _courses, read_courses),
+    FileReader("logs of other tools", _logs_of_tools, _read_log_of_a_tool),
 )

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CASES = 400
+CASES = 420
 
 
 def test_no_damaged_or_hostile_file_brings_a_reader_down():

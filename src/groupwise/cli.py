@@ -97,7 +97,7 @@ GROUPS = {
 }
 
 # Commands that go on where they were when they are given again.
-REPEATED = ("compare", "search")
+REPEATED = ("compare", "search", "sweep")
 
 
 class Interrupted(GroupwiseError):

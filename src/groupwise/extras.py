@@ -13,6 +13,8 @@ PACKAGES: Mapping[str, str] = {
     "PIL": "figures",
     "gymnasium": "control",
     "pygame": "control",
+    "sklearn": "control",
+    "optuna": "optuna",
     "Box2D": "box2d",
     "mujoco": "mujoco",
     "ale_py": "atari",

@@ -92,6 +92,11 @@ COMMANDS: Mapping[str, Command] = {
         "Train several settings with the same seeds, and say which differences are significant.",
         "[FILE...]",
     ),
+    "sweep": Command(
+        "groupwise.control.sweep.commands:sweep",
+        "Train many settings, and say which of them matter and which to take.",
+        "[FILE...]",
+    ),
     "paper": Command("groupwise.control.commands:paper", "Repeat a paper's central experiment in seconds."),
 }
 """The commands of the products by name."""

@@ -57,6 +57,7 @@ COMMANDS: dict[str, list[str]] = {
     "simulate": ["simulate", LOAN, "--cases", "20"],
     "solve": ["solve", "tables", "--budget", "1"],
     "stop": ["stop", "control"],
+    "sweep": ["sweep", CARTPOLE[0], "--over", "optim.learning_rat=1,2"],
     "train control": ["train", *CARTPOLE],
     "train language": ["train", ADDITION, *SMALL],
 }

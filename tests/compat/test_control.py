@@ -136,6 +136,47 @@ def test_balanced_weights_give_every_group_the_same_share() -> None:
     assert weights == pytest.approx({0: 2.0, 4: 2 / 3})
 
 
+def test_a_lone_short_rollout_does_not_decide_the_update() -> None:
+    grouped = {0: [rollout([1.0] * 10)], 1: [rollout([1.0] * 300)], 2: [rollout([1.0] * 290)]}
+    plain = GroupWeightCalculator("balanced", largest=1000.0).compute_weights(grouped)
+    assert plain[0] == pytest.approx(20.0)
+    limited = GroupWeightCalculator("balanced").compute_weights(grouped)
+    assert limited[0] == pytest.approx(4.0)
+    assert (10 * limited[0] + 300 * limited[1] + 290 * limited[2]) / 600 == pytest.approx(1.0)
+    assert limited[1] * 300 == pytest.approx(limited[2] * 290)
+    # One group alone weighs 1, whatever the limit.
+    assert GroupWeightCalculator("balanced").compute_weights({3: [rollout([1.0])]}) == {3: 1.0}
+
+
+def test_a_group_without_advantages_has_nothing_to_teach_and_the_others_share_its_weight() -> None:
+    grouped = {0: [rollout([1.0] * 10)], 1: [rollout([1.0] * 20)], 2: [rollout([1.0] * 10)]}
+    advantages = {0: np.zeros(10), 1: torch.ones(20, requires_grad=True), 2: np.array([1.0] * 5 + [0.0] * 5)}
+    weights = GroupWeightCalculator("balanced").compute_weights(grouped, advantages)
+    assert weights == pytest.approx({0: 0.0, 1: 25 / 40, 2: 25 / 10})
+    assert GroupWeightCalculator("none").compute_weights(grouped, advantages) == {0: 0.0, 1: 1.0, 2: 1.0}
+    with pytest.raises(ContractError, match="group 1 are not all finite"):
+        GroupWeightCalculator().compute_weights(grouped, {**advantages, 1: [float("inf")]})
+
+
+def test_the_plans_update_runs_on_its_parts_and_its_gradient_improves_the_policy(rollouts: list[Any]) -> None:
+    grpo = GRPO("task", group_weight_method="none", advantage_scale="none")
+    assert isinstance(grpo.grouping_strategy, GroupingStrategy)
+    grouped = grpo.grouping_strategy.group_trajectories(rollouts)
+    (members,) = grouped.values()
+    advantages = grpo.compute_gae(members)
+    assert advantages.shape == (sum(len(one.rewards) for one in members),)
+    wanted = torch.linspace(-1, 1, len(advantages))
+    loss = grpo.compute_group_policy_loss(members, wanted)
+    assert loss.item() == pytest.approx(-float(wanted.mean()), abs=1e-6)  # on policy every ratio is 1
+    assert grpo.policy is not None
+    (gradient, *_) = torch.autograd.grad(loss, grpo.policy.actor_parameters(), retain_graph=True)
+    assert gradient.abs().max() > 0
+    with pytest.raises(ContractError, match=r"44 steps but 3 advantages"):
+        grpo.compute_group_policy_loss(members, [1.0, 2.0, 3.0])
+    with pytest.raises(ContractError, match="need a critic"):
+        GRPO("task", estimator="group_rtg").compute_gae(members)
+
+
 def test_an_adaptive_grouper_remembers_its_window(rollouts: list[Any]) -> None:
     grouper = AdaptiveGrouper(history_window=5)
     groups = grouper.update_groups(rollouts)

@@ -71,8 +71,9 @@ def figures(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w.−-])\d+(?:[.,/]\d+)*(?:e-\d+)?%?", text))
 
 
-@pytest.mark.parametrize("page", ["grouping.md", "papers.md"])
-def test_the_python_of_the_pages_on_control_runs(page: str) -> None:
+@pytest.mark.parametrize("page", ["grouping.md", "papers.md", "sweep.md"])
+def test_the_python_of_the_pages_on_control_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     code = blocks(ROOT / "docs" / page, "python")
     assert code
     for block in code:

@@ -1,4 +1,4 @@
-"""The code of founding documents 0, 1, 2 and 4 as they print it, taken from them: other import paths, smaller numbers.
+"""The code of founding documents 0 to 4 as they print it, taken from them: other import paths, smaller numbers.
 
 Document 0 prints Java; its statements are run as the Python that they spell: without types, `new`, braces and
 semicolons, and with method names in our spelling.
@@ -27,7 +27,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from groupwise.agents.conversation.dialogues import DialogueDatabase
-from groupwise.compat import GRPOTrainer, MultiTurnGRPOTrainer, create_customer_service_reward, train
+from groupwise.compat import GRPO, GRPOTrainer, MultiTurnGRPOTrainer, create_customer_service_reward, train
 from groupwise.compat.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.compat.language import TrajectoryDataset
 from groupwise.config import TrainingConfig
@@ -355,3 +355,23 @@ def test_4_agents_answer_without_being_initialised() -> None:
 )
 def test_4_rewards_and_strategies(begin: str, made: str) -> None:
     assert made in run(snippet(4, begin))
+
+
+@pytest.mark.filterwarnings("ignore:group_strategy")
+@pytest.mark.parametrize("strategy", ["auto", "task", "difficulty", "length"])
+def test_003_the_update_of_the_plan_runs_on_the_parts_of_our_grpo(strategy: str) -> None:
+    """`compute_gae` is the one name that the document uses and leaves open."""
+    grpo, rng = GRPO(strategy, n_groups=3), np.random.default_rng(0)
+    rollouts = [
+        SimpleNamespace(obs=rng.normal(size=(n, 3)), actions=rng.integers(2, size=n), rewards=np.ones(n))
+        for n in range(2, 12)
+    ]
+    plan = run(snippet(3, "class GRPO:"), compute_gae=grpo.compute_gae)["GRPO"]
+    named = set(re.findall(r"self\.(\w+)", snippet(3, "class GRPO:")))
+    assert {name for name in named if not hasattr(grpo, name)} == set()
+    assert list(inspect.signature(plan).parameters)[:3] == list(inspect.signature(GRPO).parameters)[:3]
+    loss = plan.update(grpo, rollouts)
+    assert torch.isfinite(loss)
+    assert grpo.policy is not None
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in grpo.policy.actor_parameters())

@@ -8,6 +8,8 @@
     trl_bridge             the same training handed to TRL's trainer
     language               `TrajectoryDataset`, with its prompt template, and `ValueFunction`
     control                `GRPO(...).update(rollouts)` for Gymnasium
+    clipped_ppo            the plan's `base_ppo`: advantages and the clipped loss
+    rollouts               rollouts made elsewhere, as trajectories
     comparison             `GRPOvsPPOAnalyzer`
     core                   `compute_grpo_advantages`, `compute_grpo_loss`, and group advantages in JAX
 

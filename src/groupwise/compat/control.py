@@ -3,26 +3,32 @@
 A thin layer: groups, weights and advantages come from `core` and `training`, the update from `training.learner`.
 """
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
+from groupwise.compat.clipped_ppo import ClippedPPO
+from groupwise.compat.rollouts import as_trajectory, fitting_policy, in_groups, summaries_of, trajectory_of
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
 from groupwise.control.grpo import critic_values, refuse_sequence_losses, rows_of_steps
 from groupwise.control.policy import MLPPolicy
-from groupwise.core.grouping.kmeans import Ints
-from groupwise.core.grouping.strategies import HISTORY, Adaptive, Summaries, make_grouping, summarise
+from groupwise.core.grouping.kmeans import Floats, Ints
+from groupwise.core.grouping.strategies import HISTORY, Adaptive, make_grouping
 from groupwise.core.grouping.weighting import group_sizes, make_weighting
 from groupwise.errors import ContractError
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.training.batch_source import GroupSource, NumberedTasks
 from groupwise.training.learner import Learner
-from groupwise.types import End, Group, Task, Trajectory
+from groupwise.types import Group, Task, Trajectory
 
+# A step of one group weighs at most this many times the average step.
+LARGEST = 4.0
 DEFAULTS: Mapping[str, Any] = {
     "estimator": "group_gae", "advantage_scale": "task_rms", "learning_rate": 1e-3, "adam_epsilon": 1e-5,
     "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "max_grad_norm": 0.5, "num_epochs": 8, "kl_stop": 0.03,
@@ -42,6 +48,10 @@ class GRPO:
 
     Groups formed from the outcome (all but "task") scale and weight the advantages; their mean is not subtracted, the
     critic is the baseline. `notice` and a warning say so.
+
+    The plan's parts are there to be used by themselves: `grouping_strategy`, `group_normalizer`,
+    `group_weight_calculator`, `base_ppo`, `compute_gae` and `compute_group_policy_loss` follow the same settings.
+    `update` does all of it at once, and over several epochs.
     """
 
     def __init__(
@@ -56,13 +66,36 @@ class GRPO:
         grouping = {"group_strategy": group_strategy, "group_weight_method": group_weight_method}
         self.cfg = TrainingConfig(**{**DEFAULTS, **ppo_kwargs, **grouping, "n_groups": n_groups})
         refuse_sequence_losses(self.cfg)
-        self.policy = policy
+        self.grouping_strategy = GroupingStrategy(group_strategy, n_groups)
+        self.group_normalizer = GroupAdvantageNormalizer()
+        self.group_weight_calculator = GroupWeightCalculator(group_weight_method)
+        self.base_ppo = ClippedPPO(self.cfg, policy)
         self.metrics: dict[str, float | None] = {}
         self.notice = outcome_notice(group_strategy)
         if self.notice:
             warnings.warn(self.notice, stacklevel=2)
         self._learning: tuple[GroupSource, Learner] | None = None
         self._given = _Given()
+
+    @property
+    def policy(self) -> MLPPolicy | None:
+        return self.base_ppo.policy
+
+    def compute_gae(self, rollouts: Sequence[Any]) -> Tensor:
+        """The advantages of all steps of the rollouts, one rollout after the other: [steps]."""
+        return self.base_ppo.advantages(self._trajectories(rollouts))
+
+    def compute_group_policy_loss(self, rollouts: Sequence[Any], advantages: Any) -> Tensor:
+        """PPO's clipped loss of one group, a mean over its steps; differentiable. One of `advantages` for each step."""
+        return self.base_ppo.loss(self._trajectories(rollouts), advantages)
+
+    def _trajectories(self, rollouts: Sequence[Any]) -> list[Trajectory]:
+        if not len(rollouts):
+            raise ContractError("there are no rollouts to learn from", hint="Pass at least one episode.")
+        if self.base_ppo.policy is None:
+            self.base_ppo.policy = fitting_policy(rollouts, self.cfg)
+        policy = self.base_ppo.policy
+        return [as_trajectory(rollout, number, policy) for number, rollout in enumerate(rollouts)]
 
     def update(self, rollouts: Sequence[Any]) -> float:
         """Improve the policy on rollouts and return the policy loss; `metrics` has the rest.
@@ -71,20 +104,17 @@ class GRPO:
         `terminated`, `last_obs`, `behavior_logp`, `task_id` and `group_id`. Without log-probabilities it is assumed to
         come from the current policy.
         """
-        source, learner = self._start(rollouts)
-        assert self.policy is not None
-        self._given.groups = in_groups([as_trajectory(rollout, n, self.policy) for n, rollout in enumerate(rollouts)])
+        trajectories = self._trajectories(rollouts)
+        source, learner = self._start()
+        self._given.groups = in_groups(trajectories)
         batch = source.next()
         self.metrics = {**batch.metrics, **learner.update(batch)}
         return float(self.metrics.get("loss/policy") or 0.0)
 
-    def _start(self, rollouts: Sequence[Any]) -> tuple[GroupSource, Learner]:
-        if not len(rollouts):
-            raise ContractError("there are no rollouts to learn from", hint="Pass at least one episode.")
-        if self.policy is None:
-            self.policy = fitting_policy(rollouts, self.cfg)
+    def _start(self) -> tuple[GroupSource, Learner]:
         if self._learning is None:
             loss_type, policy = self.cfg.loss.loss_type, self.policy
+            assert policy is not None
             source = GroupSource(
                 self.cfg,
                 tasks=NumberedTasks(lambda number: Task(str(number))),
@@ -133,7 +163,7 @@ class GroupingStrategy:
 
     def group_trajectories(self, rollouts: Sequence[Any]) -> dict[int, list[Any]]:
         found: dict[int, list[Any]] = {}
-        for number, rollout in zip(self.grouping(_summaries(rollouts)).tolist(), rollouts, strict=True):
+        for number, rollout in zip(self.grouping(summaries_of(rollouts)).tolist(), rollouts, strict=True):
             found.setdefault(number, []).append(rollout)
         return dict(sorted(found.items()))
 
@@ -155,23 +185,65 @@ class GroupAdvantageNormalizer:
 
 
 class GroupWeightCalculator:
-    """The weight of each group per step; over all steps the weights average 1."""
+    """The weight of each group per step; over all steps that have an advantage the weights average 1.
 
-    def __init__(self, method: str = "balanced") -> None:
-        self.method = method
+    No step weighs more than `largest`: under "balanced" alone, a lone short rollout beside long ones would get 20 or
+    30, and one episode would decide the update.
+    """
+
+    def __init__(self, method: str = "balanced", largest: float = LARGEST) -> None:
+        self.method, self.largest = method, largest
         self.rule = make_weighting(method)
 
     def compute_weights(
-        self, grouped_rollouts: Mapping[int, Sequence[Any]], group_advantages: Any = None
+        self, grouped_rollouts: Mapping[int, Sequence[Any]], group_advantages: Mapping[int, Any] | None = None
     ) -> dict[int, float]:
-        """Weights by group. `group_advantages` is part of the seed's signature and unused."""
-        pairs = [(group, _trajectory(r, 0)) for group, rollouts in grouped_rollouts.items() for r in rollouts]
+        """Weights by group. Without `group_advantages` every step counts.
+
+        With them, a group is as large as it has steps whose advantage is not 0; a group without any, such as one
+        rollout compared with itself, has nothing to teach: it weighs 0, and the others share the weight.
+        """
+        pairs = [(group, trajectory_of(r, 0)) for group, rollouts in grouped_rollouts.items() for r in rollouts]
+        if not pairs:
+            return {}
         found = group_sizes(
             np.array([group for group, _ in pairs], np.int64),
             np.array([len(t) for _, t in pairs], np.float64),
             np.array([float(t.rewards.sum()) for _, t in pairs]),
         )
-        return dict(zip(found.groups.tolist(), self.rule(found).tolist(), strict=True))
+        if group_advantages:
+            teaching = [_teaching_steps(group, group_advantages.get(group)) for group in found.groups.tolist()]
+            found = replace(found, size=np.where(np.isnan(teaching), found.size, teaching))
+        weights = np.where(found.size > 0, self.rule(found), 0.0)
+        return dict(zip(found.groups.tolist(), limited(weights, found.size, self.largest).tolist(), strict=True))
+
+
+def _teaching_steps(group: int, advantages: Any) -> float:
+    """How many steps of a group have an advantage other than 0; NaN if the group's advantages are not given."""
+    if advantages is None:
+        return math.nan
+    values = np.asarray(advantages.detach() if isinstance(advantages, Tensor) else advantages, np.float64)
+    if not np.isfinite(values).all():
+        message = f"the advantages of group {group!r} are not all finite"
+        raise ContractError(message, hint="Look for NaN in rewards and values.")
+    return float(np.count_nonzero(values))
+
+
+def limited(weights: Floats, size: Floats, largest: float) -> Floats:
+    """Weights of at most `largest` that average 1 over all steps: what is cut off goes to the other groups alike."""
+    result, capped = weights.copy(), np.zeros(len(weights), np.bool_)
+    total = float(size.sum())
+    while total > 0:
+        free = ~capped & (weights > 0)
+        left, share = total - largest * float(size[capped].sum()), float((weights * size)[free].sum())
+        if share <= 0:
+            return result
+        result[free] = weights[free] * left / share
+        over = free & (result > largest * (1 + 1e-9))
+        if not over.any():
+            return result
+        result[over], capped = largest, capped | over
+    return result
 
 
 class AdaptiveGrouper:
@@ -187,68 +259,4 @@ class AdaptiveGrouper:
 
     def update_groups(self, new_trajectories: Sequence[Any]) -> Ints:
         """Add these trajectories and return the group of each [N]."""
-        return self.grouping(_summaries(new_trajectories))
-
-
-def in_groups(trajectories: Sequence[Trajectory]) -> list[Group]:
-    """Group attempts by task and group id, in order of appearance."""
-    found: dict[tuple[str, str], list[Trajectory]] = {}
-    for trajectory in trajectories:
-        found.setdefault((trajectory.task_id, trajectory.group_id), []).append(trajectory)
-    return [Group(group, Task(task), tuple(members)) for (task, group), members in found.items()]
-
-
-def fitting_policy(rollouts: Sequence[Any], cfg: TrainingConfig) -> MLPPolicy:
-    """A policy that fits the observations, with as many actions as were taken, at least two."""
-    given = [_trajectory(rollout, number) for number, rollout in enumerate(rollouts)]
-    if any(t.actions.dtype.kind not in "iu" or t.actions.ndim != 1 for t in given):
-        message = "the actions are not whole numbers, so a policy cannot be inferred"
-        raise ContractError(message, hint="Pass one: GRPO(policy=…).")
-    actions = max((int(t.actions.max(initial=1)) for t in given), default=1) + 1
-    return MLPPolicy(
-        given[0].obs.shape[1], actions, hidden_sizes=cfg.policy.hidden_sizes,
-        critic=needs_critic(cfg.advantage.estimator), seed=cfg.run.seed,
-    )  # fmt: skip
-
-
-def as_trajectory(rollout: Any, number: int, policy: MLPPolicy) -> Trajectory:
-    """A rollout as a `Trajectory` with log-probabilities: its own, or the policy's."""
-    found = _trajectory(rollout, number)
-    if getattr(rollout, "behavior_logp", None) is not None:
-        return found
-    with torch.no_grad():
-        inputs = {"obs": torch.from_numpy(found.obs).float(), "actions": torch.from_numpy(found.actions)}
-        found.behavior_logp[:] = policy.evaluate(inputs).logp.numpy()
-    return found
-
-
-def _trajectory(rollout: Any, number: int) -> Trajectory:
-    if isinstance(rollout, Trajectory):
-        return rollout
-    missing = [name for name in ("obs", "actions", "rewards") if getattr(rollout, name, None) is None]
-    if missing:
-        message = f"rollout {number}, a {type(rollout).__name__}, has no {' and no '.join(missing)}"
-        raise ContractError(message, hint="A rollout has obs [T, D], actions [T] and rewards [T].")
-    rewards = np.asarray(rollout.rewards, np.float64)
-    obs = np.asarray(rollout.obs, np.float32).reshape(len(rewards), -1)
-    actions = np.asarray(rollout.actions)
-    if actions.shape[:1] != rewards.shape or not (np.isfinite(rewards).all() and np.isfinite(obs).all()):
-        raise ContractError(
-            f"rollout {number} has {actions.shape} actions, {rewards.shape} rewards, or a number that is not finite",
-            hint="Pass as many actions as rewards, and check for NaN.",
-        )
-    logp = getattr(rollout, "behavior_logp", None)
-    terminated, last_obs = bool(getattr(rollout, "terminated", True)), getattr(rollout, "last_obs", None)
-    task_id, group_id = str(getattr(rollout, "task_id", "task")), str(getattr(rollout, "group_id", "group"))
-    return Trajectory(
-        str(number), task_id, group_id, obs, actions, mask=np.ones(len(rewards), np.bool_),
-        behavior_logp=np.zeros(len(rewards), np.float32) if logp is None else np.asarray(logp, np.float32),
-        versions=np.zeros(len(rewards), np.int64), rewards=rewards,
-        end=End.FINISHED if terminated else End.TRUNCATED, terminated=terminated,
-        last_obs=None if last_obs is None else np.asarray(last_obs, np.float32).reshape(-1),
-    )  # fmt: skip
-
-
-def _summaries(rollouts: Sequence[Any]) -> Summaries:
-    given = [_trajectory(rollout, number) for number, rollout in enumerate(rollouts)]
-    return summarise(given, [Task(t.task_id).kind for t in given])
+        return self.grouping(summaries_of(new_trajectories))

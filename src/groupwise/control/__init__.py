@@ -25,6 +25,7 @@ model          `ControlModel`: learn, predict, save and load as in Stable-Baseli
 evaluation     `evaluate_policy`: the same score by name, in Gymnasium, wrapped or on a vector
 gif            one greedy episode as a moving picture
 comparison/    many seeds of several algorithms, in worker processes
+sweep/         many values of a few settings, and which of them matter
 commands       `groupwise compare` and `groupwise paper`
 starter        `groupwise init` for an environment
 papers/        small replications of the papers this package builds on

@@ -23,11 +23,10 @@ from groupwise.training.machine import bench_result
 
 if TYPE_CHECKING:
     from groupwise.config import TrainingConfig
-
-
-if TYPE_CHECKING:
     from groupwise.control.comparison.campaign import Entry
+    from groupwise.control.comparison.foreign_logs import ForeignLog
     from groupwise.control.papers.paper_result import PaperFinding
+    from groupwise.reporting.comparison import Course
 
 
 Words = tuple[str, ...]
@@ -48,6 +47,13 @@ def compare(
     ] = None,
     environment: Annotated[Words, Parameter(help="Train in these environments instead of the files' own.")] = (),
     threshold: Annotated[Words, Parameter(help="Score that solves a task: CartPole-v1=475.")] = (),
+    log: Annotated[
+        Words,
+        Parameter(
+            help="What another tool logged: NAME=PATH, a file or folder of monitor.csv, tfevents or other CSV files."
+        ),
+    ] = (),
+    column: Annotated[Words, Parameter(help="A column of such logs: score=charts/episodic_return.")] = (),
     ablation: Annotated[str | None, Parameter(help="A ready-made comparison: outcome-grouping.")] = None,
     set_: Overrides = (),
     common: Common = Common(),
@@ -60,22 +66,26 @@ def compare(
     from groupwise.control.comparison.arms import KNOWN_SCALES
     from groupwise.control.comparison.campaign import Entry, extras_of, product_module
     from groupwise.control.comparison.campaign import compare as run_entries
+    from groupwise.control.comparison.foreign_logs import parse_log
     from groupwise.reporting.comparison import Comparison
     from groupwise.reporting.comparison_page import as_json, write_comparison
     from groupwise.reporting.comparison_table import comparison_view, progress_bar
 
-    title, preface, settings = chosen(configs, ablation, set_)
+    logs = [parse_log(word, column) for word in log]
+    title, preface, settings = chosen(configs, ablation, set_, others=len(logs))
     entries = [
         Entry(name, cfg.replace(environment=place) if place else cfg, product_module(cfg))
         for name, cfg in settings
         for place in (environment or (None,))
     ]
-    check(entries)
-    limits = thresholds(threshold)
+    foreign, notes = courses_of_logs(logs, first, entries, environment)
+    check(entries, foreign)
+    limits = {**environment_thresholds([*entries, *foreign]), **thresholds(threshold)}
     numbers = range(first, first + seeds)
     with progress_bar(quiet=common.json) as bar:
         outcome = run_entries(out, entries, numbers, jobs=jobs, progress=bar)
-    comparison = Comparison(outcome.courses, outcome.failures, limits, known=KNOWN_SCALES)
+    courses = (*outcome.courses, *foreign)
+    comparison = Comparison(courses, outcome.failures, limits, known=KNOWN_SCALES, notes=notes)
     command = shlex.join(["groupwise", *sys.argv[1:]])
     extras = extras_of(out, entries, first, title=title, preface=preface, command=command)
     path = write_comparison(out, comparison, extras)
@@ -86,8 +96,28 @@ def compare(
     Console(stderr=True, soft_wrap=True).print(f"report: {path}", highlight=False, markup=False)
 
 
+def courses_of_logs(
+    logs: Sequence[ForeignLog], first: int, entries: Sequence[Entry], environment: Sequence[str]
+) -> tuple[list[Course], tuple[str, ...]]:
+    """The courses in logs of other tools, and what to know about them."""
+    places = {entry.environment for entry in entries} or set(environment)
+    only = next(iter(places)) if len(places) == 1 else ""
+    courses, notes = [], []
+    for one in logs:
+        found, lost = one.courses(first, only)
+        courses += found
+        notes += lost
+    if logs:
+        names = ", ".join(dict.fromkeys(one.name for one in logs))
+        notes.append(
+            f"{names}: read from logs, whose scores may be training episodes, with exploration; ours are evaluations "
+            "without. Their runs meet ours in pairs in the order of their names, not by seed."
+        )
+    return courses, tuple(notes)
+
+
 def chosen(
-    configs: Sequence[str], ablation: str | None, overrides: Sequence[str]
+    configs: Sequence[str], ablation: str | None, overrides: Sequence[str], others: int = 0
 ) -> tuple[str, str, list[tuple[str, TrainingConfig]]]:
     """Title, preface and the requested settings by name."""
     from groupwise.config import TrainingConfig
@@ -95,7 +125,7 @@ def chosen(
     from groupwise.control.comparison.arms import ABLATIONS
 
     if ablation is None:
-        return "", "", named_settings(configs, overrides)
+        return "", "", named_settings(configs, overrides, others)
     if configs:
         raise ConfigError(f"--ablation {ablation} has its own settings and cannot be combined with {configs[0]}")
     if ablation not in ABLATIONS:
@@ -106,12 +136,14 @@ def chosen(
     return found.title, found.preface, arms
 
 
-def named_settings(configs: Sequence[str], overrides: Sequence[str]) -> list[tuple[str, TrainingConfig]]:
-    """The settings of every file by its given name, or by the file's."""
+def named_settings(
+    configs: Sequence[str], overrides: Sequence[str], others: int = 0
+) -> list[tuple[str, TrainingConfig]]:
+    """The settings of every file by its given name, or by the file's; `others` are compared with them."""
     from groupwise.config import load_config
 
     files = [named(word) for word in configs]
-    if len({name for name, _ in files}) < 2:
+    if len({name for name, _ in files}) + others < 2:
         what = "no settings file was given" if not files else f"{files[0][0]!r} has nothing to be compared with"
         raise ConfigError(what, hint="groupwise compare one.toml other.toml --seeds 10, or NAME=FILE to name them.")
     return [(name, load_config(path, overrides)) for name, path in files]
@@ -125,18 +157,32 @@ def named(word: str) -> tuple[str, Path]:
     return Path(word).stem, Path(word)
 
 
-def check(entries: Sequence[Entry]) -> None:
-    """Let every product check its settings, and refuse algorithms without a common environment."""
+def check(entries: Sequence[Entry], foreign: Sequence[Course] = ()) -> None:
+    """Let every product check its settings, and refuse algorithms without a common environment, or with one name."""
     from groupwise.control.comparison.campaign import available
 
     for entry in entries:
         if available(entry.product):
             product_of(entry.cfg).check(entry.cfg)
-    places = {name: {e.environment for e in entries if e.algorithm == name} for name in (e.algorithm for e in entries)}
+    both = {entry.algorithm for entry in entries} & {course.algorithm for course in foreign}
+    if both:
+        raise ConfigError(
+            f"{min(both)!r} is both a settings file and a log", hint="Name them: NAME=FILE, --log NAME=PATH."
+        )
+    every = [*entries, *foreign]
+    places = {name: {e.environment for e in every if e.algorithm == name} for name in (e.algorithm for e in every)}
     if not set.intersection(*places.values()):
         listed = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())
         message, hint = f"the algorithms have no common environment: {listed}", "Name one: --environment CartPole-v1."
         raise ConfigError(message, hint=hint, field="task.environment")
+
+
+def environment_thresholds(entries: Sequence[Entry | Course]) -> dict[str, float]:
+    """The scores at which environments count as solved, where that is known."""
+    from groupwise.control.comparison.arms import known_threshold
+
+    found = {entry.environment: known_threshold(entry.environment) for entry in entries}
+    return {environment: solved for environment, solved in found.items() if solved is not None}
 
 
 def thresholds(words: Sequence[str]) -> Mapping[str, float]:

@@ -25,7 +25,7 @@ class Course:
 
     `steps` are environment steps (or tokens) since the start, `scores` the evaluations made there. A run over several
     tasks has one course per task; a single task goes by the environment's name. `wall_seconds` is the training time
-    without evaluations.
+    without evaluations. Times that a log of another tool does not tell are NaN.
     """
 
     algorithm: str
@@ -200,7 +200,7 @@ class Comparison:
     """Everything a report says about several algorithms, computed from their courses.
 
     `known` gives the score of a random policy and the score that counts as solved, by task or environment; `thresholds`
-    override the latter.
+    override the latter. `notes` are caveats about the courses that their maker knows.
     """
 
     courses: tuple[Course, ...]
@@ -208,6 +208,7 @@ class Comparison:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     repetitions: int = st.REPETITIONS
     known: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.courses:

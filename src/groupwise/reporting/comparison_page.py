@@ -16,7 +16,7 @@ from groupwise.reporting import comparison_figures as draw
 from groupwise.reporting.advantage_figures import Moment, Shares, lesson_pictures, shares_picture
 from groupwise.reporting.canvas import render_kinds
 from groupwise.reporting.comparison import Comparison, Duel, Standing, signed
-from groupwise.reporting.comparison_table import cautions
+from groupwise.reporting.comparison_table import cautions, seconds
 from groupwise.reporting.figures import Picture, csv_text
 from groupwise.reporting.page import WIDE, details, facts_list, figure, whole_page
 from groupwise.reporting.statistics import Interval
@@ -287,7 +287,7 @@ def facts(comparison: Comparison) -> str:
         "Seeds": f"{len(seeds)} ({seeds[0]} to {seeds[-1]})" if len(seeds) > 1 else str(seeds[0]),
         "Runs": str(len(comparison.courses)),
         "Failed": str(len(comparison.failures)) if comparison.failures else "",
-        "Training time": duration(sum(course.wall_seconds for course in comparison.courses)),
+        "Training time": duration(float(np.nansum([course.wall_seconds for course in comparison.courses]))),
     }
     return facts_list(values)
 
@@ -317,8 +317,8 @@ def standings_table(standings: Sequence[Standing]) -> str:
     head = ("", "seeds", "final", "efficiency", "spread", "drawdown", "collapsed", "steps", "wall s", "CPU s")
     rows = [
         [s.algorithm, str(len(s.seeds)), ranged(s.final["iqm"]), ranged(s.efficiency), f"{s.seed_spread:.3f}",
-         f"{s.drawdown:.3f}", f"{s.collapses} of {s.courses}", number(s.steps), f"{s.wall_seconds:.1f}",
-         f"{s.cpu_seconds:.1f}"]
+         f"{s.drawdown:.3f}", f"{s.collapses} of {s.courses}", number(s.steps), seconds(s.wall_seconds),
+         seconds(s.cpu_seconds)]
         for s in standings
     ]  # fmt: skip
     return html_table(head, rows)

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,16 +14,19 @@ from rich.text import Text
 
 from groupwise.reporting.comparison import Comparison, Standing, count_seeds
 from groupwise.reporting.statistics import EXPLORATORY, Interval
-from groupwise.reporting.text import printable
+from groupwise.reporting.text import clock, printable
 from groupwise.training.formatting import number
 
 # Budgets that differ by more than this factor are not comparable.
 UNEQUAL_BUDGETS = 1.2
+# Seconds between lines of progress where there is no terminal.
+QUIET_SECONDS = 30.0
 
 
 def cautions(comparison: Comparison) -> list[str]:
     """One sentence for everything that weakens the comparison; often there is none."""
-    return [*_few_seeds(comparison), *_budgets(comparison), *_unknown(comparison), *_failed(comparison)]
+    found = [*_few_seeds(comparison), *_budgets(comparison), *_unknown(comparison), *_failed(comparison)]
+    return [*found, *comparison.notes]
 
 
 def _few_seeds(comparison: Comparison) -> list[str]:
@@ -92,9 +96,14 @@ def _row(comparison: Comparison, standing: Standing) -> list[str]:
         solved,
         "–" if median is None else number(median),
         f"{standing.seed_spread:.2f}",
-        f"{standing.wall_seconds:.1f}",
+        seconds(standing.wall_seconds),
     ]
     return [*cells, _brief(standing.fairness["worst_task"])] if standing.fairness else cells
+
+
+def seconds(value: float) -> str:
+    """A time in seconds, or a dash if a log does not tell it."""
+    return "–" if math.isnan(value) else f"{value:.1f}"
 
 
 def _brief(interval: Interval) -> str:
@@ -104,15 +113,30 @@ def _brief(interval: Interval) -> str:
 
 
 class Bar:
-    """A progress bar of runs; call it with `done` runs, counting unfinished ones by their share."""
+    """A progress bar of runs; call it with `done` runs, counting unfinished ones by their share.
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
+    Where there is no terminal, `lines` prints a line now and then instead.
+    """
+
+    def __init__(self, progress: Progress, lines: Console | None = None) -> None:
+        self.progress, self.lines = progress, lines
         self.task = progress.add_task("runs", total=None)
+        self._began: tuple[float, float] | None = None
+        self._said = time.monotonic()
 
     def __call__(self, done: float, finished: int, total: int) -> None:
         words = f"{finished} of {total} runs"
+        now = time.monotonic()
+        if self._began is None:
+            # What was finished before says nothing about the speed.
+            self._began = now, done
+            self.progress.reset(self.task, total=total, completed=int(done), description=words)
         self.progress.update(self.task, description=words, completed=done, total=total)
+        if self.lines is not None and now - self._said >= QUIET_SECONDS:
+            since, before = self._began
+            left = f", about {clock((now - since) * (total - done) / (done - before))} left" if done > before else ""
+            self.lines.print(f"{words}{left}", highlight=False)
+            self._said = now
 
 
 @contextmanager
@@ -123,4 +147,4 @@ def progress_bar(console: Console | None = None, quiet: bool = False) -> Iterato
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), *left)
     hidden = quiet or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        yield Bar(progress)
+        yield Bar(progress, console if hidden and not quiet else None)

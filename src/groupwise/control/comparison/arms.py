@@ -19,6 +19,22 @@ KNOWN_SCALES: Mapping[str, tuple[float, float]] = {
     "MountainCarContinuous-v0": (-33.0, 90.0),
     "Pendulum-v1": (-1228.0, -200.0),
 }
+
+
+def known_threshold(environment: str) -> float | None:
+    """The score that counts as solved: from the table above, or as the environment is registered with Gymnasium."""
+    if environment in KNOWN_SCALES:
+        return KNOWN_SCALES[environment][1]
+    if ":" in environment:  # a function or a module, which only training imports
+        return None
+    import gymnasium
+
+    try:
+        return gymnasium.spec(environment).reward_threshold
+    except gymnasium.error.Error:
+        return None
+
+
 # Environment steps between evaluations: the same for all arms, so that none seems to reach a threshold sooner.
 EVALUATION = 2_000
 

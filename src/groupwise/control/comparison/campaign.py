@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -62,6 +62,45 @@ class CampaignOutcome:
     failures: tuple[FailedCourse, ...]
 
 
+class Campaign:
+    """A folder of runs that this process alone works on, and worker processes that start when they are needed.
+
+    Several batches of runs may be carried out one after the other: later ones may depend on earlier results.
+    """
+
+    def __init__(self, folder: Path, jobs: int | None = None) -> None:
+        self.folder, self.jobs = folder, jobs or os.cpu_count() or 1
+
+    def __enter__(self) -> Self:
+        with disk(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        # Two commands on one folder would train the same runs twice.
+        self._lock = lock_run(self.folder)
+        try:
+            self._log = (self.folder / "log.txt").open("ab")
+        except OSError:
+            self._lock.release()
+            raise
+        self._workers = Workers("groupwise.control.comparison.worker:make_handler", self.jobs, stderr=self._log)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.close(grace=0)  # unfinished runs keep their folders and can be resumed
+        self._log.close()
+        self._lock.release()
+
+    def carry_out(self, wanted: Sequence[CourseJob], tell: Callable[[], None]) -> None:
+        """Train every run that has no scores yet, and record those whose process died."""
+        for job in wanted:
+            settle(job)
+        open_jobs = {self._workers.submit(job): job for job in wanted if not job.result.exists()}
+        while open_jobs:
+            tell()
+            for done in wait(open_jobs, POLL).done:
+                settle_up(open_jobs.pop(done), done)
+        tell()
+
+
 def run_campaign(
     folder: Path, entries: Sequence[Entry], seeds: Sequence[int], *, jobs: int | None = None, progress: Progress = None
 ) -> CampaignOutcome:
@@ -73,17 +112,8 @@ def run_campaign(
     check(entries)
     # Seeds first: if it is interrupted, all algorithms have about as many seeds.
     wanted = [job_of(folder, entry, seed, snapshot=seed == seeds[0]) for seed in seeds for entry in entries]
-    with disk(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    # Two commands on one folder would train the same runs twice.
-    lock = lock_run(folder)
-    try:
-        for job in wanted:
-            settle(job)
-        open_jobs = [job for job in wanted if not job.result.exists()]
-        work(folder, open_jobs, jobs or os.cpu_count() or 1, lambda: tell(progress, wanted))
-    finally:
-        lock.release()
+    with Campaign(folder, jobs) as campaign:
+        campaign.carry_out(wanted, lambda: tell(progress, wanted))
     return gather(wanted)
 
 
@@ -138,22 +168,6 @@ def available(product: str) -> bool:
         return False
 
 
-def work(folder: Path, jobs: Sequence[CourseJob], processes: int, tell: Callable[[], None]) -> None:
-    """Carry out the jobs in worker processes, and record those whose process died."""
-    with (folder / "log.txt").open("ab") as log:
-        count = max(1, min(processes, len(jobs)))
-        workers = Workers("groupwise.control.comparison.worker:make_handler", count, stderr=log)
-        try:
-            open_jobs = {workers.submit(job): job for job in jobs}
-            while open_jobs:
-                tell()
-                for done in wait(open_jobs, POLL).done:
-                    settle_up(open_jobs.pop(done), done)
-            tell()
-        finally:
-            workers.close(grace=0)  # unfinished runs keep their folders and can be resumed
-
-
 def settle_up(job: CourseJob, done: Future[None]) -> None:
     """Record a job whose worker could not record anything itself."""
     try:
@@ -165,11 +179,12 @@ def settle_up(job: CourseJob, done: Future[None]) -> None:
         fail(job, error.message, error.hint)
 
 
-def tell(progress: Progress, jobs: Sequence[CourseJob]) -> None:
+def tell(progress: Progress, jobs: Sequence[CourseJob], total: int | None = None) -> None:
+    """Report the progress of the jobs, of which `total` there will be in the end."""
     if progress is None:
         return
     shares = [1.0 if job.result.exists() or job.failure.exists() else share_done(job) for job in jobs]
-    progress(sum(shares), sum(share == 1.0 for share in shares), len(jobs))
+    progress(sum(shares), sum(share == 1.0 for share in shares), total or len(jobs))
 
 
 def share_done(job: CourseJob) -> float:
