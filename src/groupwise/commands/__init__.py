@@ -2,6 +2,7 @@
 
     init                   init: from what people have to a settings file
     training               train, resume, stop, eval
+    many_ranks             the same for a run on many ranks, of which the first shows it
     rollout, doctor, plan  look before you train
     runs                   list, show, plot and report runs
     workflow_files         check, convert, diff

@@ -49,7 +49,7 @@ def train(
 ) -> int:  # fmt: skip
     """Train from a settings file, and write a report when it ends."""
     from groupwise.config import load_config
-    from groupwise.reporting.live_ranks import on_present_ranks, train_on_ranks
+    from groupwise.commands.many_ranks import on_present_ranks, train_on_ranks
     from groupwise.reporting.live_run import ready, start_run
     from groupwise.training.folder import create_run
     from groupwise.training.ranks.communication import check_groups
@@ -69,7 +69,7 @@ def resume(
 ) -> int:  # fmt: skip
     """Continue a run from its last checkpoint, with exactly the result it would have had without the break."""
     from groupwise.config import TrainingConfig, apply_overrides
-    from groupwise.reporting.live_ranks import on_present_ranks, train_on_ranks
+    from groupwise.commands.many_ranks import on_present_ranks, train_on_ranks
     from groupwise.reporting.live_run import follow_run
     from groupwise.training.events import read_events
     from groupwise.training.folder import find_run, inspect_run, read_config

@@ -8,7 +8,6 @@ verdict             the same in words: what was trained, what came of it, what t
 console             a run on the terminal while it runs
 notebook            the same in a notebook's cell
 live_run            starts a run, shows it and writes its report
-live_ranks          the same for a run on many ranks, of which the first shows it
 trackers            TensorBoard, Weights & Biases, MLflow and Trackio
 tracked_values      what they get: numbers, and tables of answers
 charts              which metrics are charted together, and how to read them
