@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from groupwise import core
 from groupwise.config import TrainingConfig
 from groupwise.errors import GroupwiseError, RunError
+from groupwise.training import group_files
 from groupwise.training.events import plain
 from groupwise.training.exhibits import MOMENTS
 from groupwise.training.folder import read_config
 from groupwise.training.formatting import number
-from groupwise.training.group_files import numbered, read_groups
 from groupwise.types import Task
 from groupwise.worker_process import by_operation
 
@@ -113,21 +113,20 @@ class Regrouping:
 
 def read_step(run: Path, step: int, most: int = MOST_ATTEMPTS) -> RecordedStep:
     """The attempts of one step of the run in that folder, at most about `most`."""
-    path = run / "groups" / f"{step:06d}.parquet"
-    if not path.is_file():
+    path = group_files.file_of_step(run / "groups", step)
+    if path is None:
         hint = f"The newest step with groups is {newest_step(run)}."
         raise RunError(f"run {run.name} has no saved groups for step {step}", hint=hint, field="step")
-    changed = path.stat().st_mtime_ns
-    return _read(path, changed, step, most)
+    return _read(run, path.stat().st_mtime_ns, step, most)
 
 
 def newest_step(run: Path) -> int:
     """The newest step of the run whose groups were saved."""
-    found = numbered(run / "groups")
+    found = group_files.kept_steps(run / "groups")
     if not found:
         hint = "A run saves the groups of every run.group_log_steps-th step; set it to 1 to see them all."
         raise RunError(f"run {run.name} has no saved groups", hint=hint)
-    return int(found[-1].stem)
+    return found[-1]
 
 
 def groups_table(step: RecordedStep, found: Regrouping) -> Any:
@@ -153,12 +152,12 @@ def _short(values: Table) -> list[float]:
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, changed: int, step: int, most: int) -> RecordedStep:
+def _read(run: Path, changed: int, step: int, most: int) -> RecordedStep:
     try:
-        cfg = read_config(path.parent.parent)
+        cfg = read_config(run)
     except (GroupwiseError, OSError):
         cfg = TrainingConfig()  # a run without readable settings: the defaults
-    everything = read_groups(path)
+    everything = group_files.read_step(run / "groups", step) or []
     rows = sampled(everything, most)
     scored = [row for row in rows if row["total"] is not None and np.isfinite(row["total"])]
     played = [(row, _episode(row)) for row in scored]
@@ -284,7 +283,7 @@ def regroup(run: Path, step: int, strategy: str, n_groups: int | None = 4, seed:
         raise RunError(str(error), field="strategy") from None
     earlier: list[int] = []
     if strategy in ("adaptive", "dirichlet"):
-        earlier = [int(path.stem) for path in numbered(run / "groups") if int(path.stem) < step][-EARLIER:]
+        earlier = [past for past in group_files.kept_steps(run / "groups") if past < step][-EARLIER:]
     width = read_step(run, step).features.shape[1]
     for past in list(earlier):
         before = read_step(run, past)

@@ -106,19 +106,24 @@ def _rows(table: pa.Table, path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def read_step(folder: Path, step: int) -> list[dict[str, Any]] | None:
-    """The rows of a step, wherever they are; None if it was not kept."""
+def file_of_step(folder: Path, step: int) -> Path | None:
+    """The file that has a step; None if it was not kept."""
     single = folder / f"{step:06d}.parquet"
     if single.is_file():
-        return read_groups(single)
-    for path in segments(folder):
-        first, last = span_of(path)
-        if first <= step <= last and step in (known := _counts(path)):
-            if not known[step]:
-                return []
-            place = sum(1 for other, count in known.items() if count and other < step)
-            return _rows(_table(path, place), path)
-    return None
+        return single
+    return next((path for path in segments(folder) if step in range_of(path) and step in _counts(path)), None)
+
+
+def read_step(folder: Path, step: int) -> list[dict[str, Any]] | None:
+    """The rows of a step, wherever they are; None if it was not kept."""
+    path = file_of_step(folder, step)
+    if path is None or "-" not in path.stem:
+        return None if path is None else read_groups(path)
+    known = _counts(path)
+    if not known[step]:
+        return []
+    place = sum(1 for other, count in known.items() if count and other < step)
+    return _rows(_table(path, place), path)
 
 
 def kept_steps(folder: Path) -> list[int]:
@@ -324,6 +329,11 @@ def _named(folder: Path, single: bool) -> list[Path]:
 def span_of(path: Path) -> Span:
     first, _, last = path.stem.partition("-")
     return Span(int(first), int(last or first))
+
+
+def range_of(path: Path) -> range:
+    first, last = span_of(path)
+    return range(first, last + 1)
 
 
 def _segment(folder: Path, sources: Sequence[Path]) -> Path:

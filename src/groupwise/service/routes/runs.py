@@ -219,7 +219,7 @@ async def groupings(
 
 
 async def _in_laboratory(parts: ServiceState, what: str, run: str, step: int, **more: Any) -> dict[str, Any]:
-    folder = (await run_in_threadpool(parts.runs.group_file, run, step)).parents[1].resolve()
+    folder = (await run_in_threadpool(parts.runs.folder_with, run, step)).resolve()
     asked = {"run": str(folder), "step": step, **more}
     found = await parts.laboratory.answer(what, asked, parts.settings.workflow_timeout)
     return {"run": run, "step": step, **found}
