@@ -126,7 +126,7 @@ def test_another_sweep_in_the_folder_is_refused(done: Path, base: Path, change: 
 
 
 def test_a_sweep_that_was_killed_ends_with_the_same_table(done: Path, base: Path, tmp_path: Path) -> None:
-    assert_survives(done, base, tmp_path, kills=2)
+    assert_survives(done, base, tmp_path, kills=1)
 
 
 @pytest.mark.long
@@ -140,7 +140,7 @@ def assert_survives(done: Path, base: Path, folder: Path, kills: int) -> None:
     command = [sys.executable, "-m", "groupwise", "sweep", str(base), *WORDS, "--seeds", "1", "--out", str(out)]
     for kill in range(kills):
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wanted = 7 * kill // kills  # so that every attempt has something left to do
+        wanted = max(1, 7 * kill // kills)  # so that every attempt has something left to do
         while len(list(out.glob("courses/*.json"))) < wanted or not list(out.glob("runs/*/events.jsonl")):
             assert running.poll() is None
             time.sleep(0.02)

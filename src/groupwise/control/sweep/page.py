@@ -120,8 +120,8 @@ def _surface_picture(found: Findings, solved: float | None, name: str) -> Pictur
     ]
     caption = (
         f"The score over {surface.x.name} and {surface.y.name}, averaged over all other settings. Colours of the "
-        "ground are predicted by the forest; dots and numbers are means of settings that were trained. The ring or "
-        "frame is the recommended setting."
+        "ground are predicted by the forest; dots and numbers are means of trained settings. The ring or frame is the "
+        "recommended setting."
     )
     return Picture(
         f"surface-{name}", "ScoreCurve surface", caption, f"{surface.x.name} across, {surface.y.name} upwards",
