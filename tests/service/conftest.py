@@ -33,7 +33,7 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--no-first-run",
 ]  # fmt: skip
-PATIENCE = 90_000.0  # milliseconds; a busy machine is slow, not wrong
+PATIENCE = 600_000.0  # milliseconds; a busy machine is slow, not wrong
 
 
 class Service:

@@ -110,10 +110,11 @@ class View:
         return found
 
     def choose(self, label: str, option: str) -> None:
-        self.page.get_by_role("combobox", name=label, exact=True).select_option(option, timeout=60_000)
+        self.page.get_by_role("combobox", name=label, exact=True).select_option(option)
 
     def tick(self, group: str, label: str) -> None:
-        self.page.get_by_role("group", name=group, exact=True).get_by_role("radio", name=label, exact=True).check(timeout=60_000)
+        buttons = self.page.get_by_role("group", name=group, exact=True)
+        buttons.get_by_role("radio", name=label, exact=True).check()
 
     def slide(self, label: str, value: float) -> None:
         slider = self.page.get_by_role("slider", name=re.compile(f"^{re.escape(label)}"))
@@ -152,7 +153,8 @@ def weights_of(step: RecordedStep, groups: Any, rule: str) -> dict[int, float]:
 
 
 def drawn_groups(view: View) -> list[int]:
-    return [int(one) for (one,) in view.marks("Attempts and their groups", ".attempt", "data-group")]
+    found = view.marks("Attempts and their groups", ".attempt", "data-group")
+    return [int(one) for (one,) in found if one is not None]  # none while the grouping is under way
 
 
 def until_grouped(view: View, groups: Any) -> None:
@@ -243,7 +245,7 @@ def test_axes_are_features_and_principal_components(formation: View, step: Recor
         assert close(formation.column("Attempts and", 4), expected)
     formation.choose("Across", "length")
     across, up = formation.scales("Attempts and")
-    places = [re.findall(r"[-\d.e]+", told) for (told,) in formation.marks("Attempts and", ".attempt", "transform")]
+    places = [re.findall(r"-?\d[\d.e+-]*", told) for (told,) in formation.marks("Attempts and", ".attempt", "transform")]
     assert close([across(float(x)) for x, _ in places], step.lengths)
     assert close([up(float(y)) for _, y in places], expected)
 
@@ -277,7 +279,7 @@ def test_a_boundary_that_is_dragged_moves_groups_advantages_and_weights(formatio
     svg = formation.figure("Attempts and").locator("svg[data-x]").first
     ranges = [list(map(float, (svg.get_attribute(f"data-{axis}") or "").split()))[2:] for axis in "xy"]
     unit = [lambda place, ends=ends: (place - ends[0]) / (ends[1] - ends[0]) for ends in ranges]
-    places = [re.findall(r"[-\d.e]+", told) for (told,) in formation.marks("Attempts and", ".attempt", "transform")]
+    places = [re.findall(r"-?\d[\d.e+-]*", told) for (told,) in formation.marks("Attempts and", ".attempt", "transform")]
     points = np.array([[unit[0](float(x)), unit[1](float(y))] for x, y in places])
     handles = np.array([told.split() for (told,) in formation.marks("Attempts and", ".handle", "data-handle")], float)
     groups = np.square(points[:, None] - handles[None]).sum(axis=2).argmin(axis=1)
@@ -402,7 +404,7 @@ def test_tasks_and_dynamics_plot_what_the_run_logged(visit: Callable[..., Visit]
     assert np.allclose(curve, list(zip(steps, values, strict=True)), rtol=1e-5, atol=1e-9)
     view.slide("Step", 2)
     view.page.get_by_role("link", name="Group formation").last.click()
-    view.page.get_by_role("combobox", name="Step", exact=True).wait_for(timeout=60_000)
+    view.page.get_by_role("combobox", name="Step", exact=True).wait_for()
     assert "step=2" in view.page.url
     until(lambda: len(drawn_groups(view)) == 12, 60)
 
