@@ -157,6 +157,12 @@ def drawn_groups(view: View) -> list[int]:
     return [int(one) for (one,) in found if one is not None]  # none while the grouping is under way
 
 
+def drawn_places(view: View) -> list[list[str]]:
+    """Where each attempt is drawn, in pixels."""
+    moves = view.marks("Attempts and their groups", ".attempt", "transform")
+    return [re.findall(r"-?\d[\d.e+-]*", move) for (move,) in moves]
+
+
 def until_grouped(view: View, groups: Any) -> None:
     until(lambda: drawn_groups(view) == list(groups), 60)
 
@@ -245,7 +251,7 @@ def test_axes_are_features_and_principal_components(formation: View, step: Recor
         assert close(formation.column("Attempts and", 4), expected)
     formation.choose("Across", "length")
     across, up = formation.scales("Attempts and")
-    places = [re.findall(r"-?\d[\d.e+-]*", told) for (told,) in formation.marks("Attempts and", ".attempt", "transform")]
+    places = drawn_places(formation)
     assert close([across(float(x)) for x, _ in places], step.lengths)
     assert close([up(float(y)) for _, y in places], expected)
 
@@ -279,7 +285,7 @@ def test_a_boundary_that_is_dragged_moves_groups_advantages_and_weights(formatio
     svg = formation.figure("Attempts and").locator("svg[data-x]").first
     ranges = [list(map(float, (svg.get_attribute(f"data-{axis}") or "").split()))[2:] for axis in "xy"]
     unit = [lambda place, ends=ends: (place - ends[0]) / (ends[1] - ends[0]) for ends in ranges]
-    places = [re.findall(r"-?\d[\d.e+-]*", told) for (told,) in formation.marks("Attempts and", ".attempt", "transform")]
+    places = drawn_places(formation)
     points = np.array([[unit[0](float(x)), unit[1](float(y))] for x, y in places])
     handles = np.array([told.split() for (told,) in formation.marks("Attempts and", ".handle", "data-handle")], float)
     groups = np.square(points[:, None] - handles[None]).sum(axis=2).argmin(axis=1)
