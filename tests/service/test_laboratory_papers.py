@@ -338,7 +338,8 @@ def test_a_sweep_under_way_is_drawn_with_its_gaps(visit: Callable[..., Visit]) -
     page.get_by_label("Text of a sweep.json").fill(json.dumps(sweep))
     page.get_by_role("button", name="Draw it").click()
     until(lambda: len(cells(page)) == 6)
-    assert [mean is None for mean in cells(page)] == [False, False, True, True, True, True]
+    # Learning rates of 0.0001, 0.0003 and 0.001 have finished settings, each in a part of its own.
+    assert sum(mean is None for mean in cells(page)) == 3
 
 
 def sweep_of(axis: dict[str, Any], *trials: dict[str, Any]) -> str:
