@@ -1,0 +1,1 @@
+function e(){let e=getComputedStyle(document.documentElement),t=t=>e.getPropertyValue(`--${t}`).trim();return{accent:t(`accent`),minus:`rgb(${t(`minus`).split(` `).join(`,`)})`,faint:t(`faint`),line:t(`line`),ink:t(`ink`),soft:t(`soft`),raised:t(`raised`)}}export{e as t};
