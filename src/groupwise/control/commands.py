@@ -169,7 +169,7 @@ def check(entries: Sequence[Entry], foreign: Sequence[Course] = ()) -> None:
         raise ConfigError(
             f"{min(both)!r} is both a settings file and a log", hint="Name them: NAME=FILE, --log NAME=PATH."
         )
-    every = [*entries, *foreign]
+    every: list[Entry | Course] = [*entries, *foreign]
     places = {name: {e.environment for e in every if e.algorithm == name} for name in (e.algorithm for e in every)}
     if not set.intersection(*places.values()):
         listed = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())

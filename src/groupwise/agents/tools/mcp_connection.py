@@ -71,9 +71,11 @@ class McpConnection:
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             asked = PaginatedRequestParams(cursor=cursor) if cursor else None
-            page = await self._answer(
-                session, lambda client, asked=asked: client.session.list_tools(params=asked), START
-            )
+
+            def listed(client: Any, params: PaginatedRequestParams | None = asked) -> Any:
+                return client.session.list_tools(params=params)
+
+            page = await self._answer(session, listed, START)
             found += page.tools
             cursor = page.next_cursor
             if not cursor:

@@ -99,9 +99,9 @@ def observed(found: Findings, x: Axis, y: Axis) -> dict[tuple[Any, Any], float]:
 def edges(axis: Axis) -> NDArray[np.float64]:
     """The borders of the cells of an axis, in the figure's coordinates."""
     if axis.values:
-        return np.arange(len(axis.values) + 1) - 0.5
+        return np.arange(len(axis.values) + 1, dtype=np.float64) - 0.5
     low, high = (math.log(axis.low), math.log(axis.high)) if axis.log else (axis.low, axis.high)
-    borders = np.linspace(low, high, len(axis.levels()) + 1)
+    borders = np.linspace(low, high, len(axis.levels()) + 1, dtype=np.float64)
     return np.exp(borders) if axis.log else borders
 
 

@@ -160,13 +160,14 @@ class Journal:
 
     def _asked_for(self) -> dict[str, Any]:
         plan = self.plan
-        return plain({  # as JSON has it, so that both sides are compared alike
+        asked: dict[str, Any] = plain({  # as JSON has it, so that both sides are compared alike
             "bases": {name: cfg.to_dict() for name, cfg in plan.bases.items()},
             "over": {axis.name: axis.text for axis in plan.axes},
             "method": plan.method,
             "draw_seed": plan.draw_seed,
             "seeds": list(plan.seeds),
         })  # fmt: skip
+        return asked
 
     def write(self) -> None:
         asked = {name: [list(map(plain_value, row)) for row in rows] for name, rows in self.asked.items()}
@@ -289,7 +290,7 @@ def as_json(result: SweepResult, **more: Any) -> dict[str, Any]:
     """The result file: docs/sweep.md says what each key means."""
     plan = result.plan
     states = [run.state for trial in result.trials for run in trial.runs]
-    return plain({
+    found: dict[str, Any] = plain({
         "v": 1,
         "kind": "sweep",
         "state": "finished" if result.finished else "unfinished",
@@ -310,3 +311,4 @@ def as_json(result: SweepResult, **more: Any) -> dict[str, Any]:
         "findings": {},
         **more,
     })  # fmt: skip
+    return found
