@@ -24,9 +24,14 @@ def talk(*turns: str) -> list[Any]:
     ("turns", "resolved"),
     [
         (
-            ["> You billed two seats.", "< One is taken off. Do you see the new total?", "> 19.90, as it ought to be."],
+            [
+                "> The blinds get stuck.",
+                "< He came back with a new motor. Do they go all the way down?",
+                "> All the way down and all the way up, nice and quiet.",
+            ],
             True,
         ),
+        (["> Is there a vegan option left?", "< Please call our hotline.", "> Your hotline sent me here."], False),
         (
             ["> The editor dies when I export.", "< Update to 7.1 please.", "> 7.1 dies when I export to anything."],
             False,
