@@ -101,8 +101,8 @@ def edges(axis: Axis) -> NDArray[np.float64]:
     if axis.values:
         return np.arange(len(axis.values) + 1, dtype=np.float64) - 0.5
     low, high = (math.log(axis.low), math.log(axis.high)) if axis.log else (axis.low, axis.high)
-    borders = np.linspace(low, high, len(axis.levels()) + 1, dtype=np.float64)
-    return np.exp(borders) if axis.log else borders
+    borders = np.linspace(low, high, len(axis.levels()) + 1)
+    return np.asarray(np.exp(borders) if axis.log else borders, np.float64)
 
 
 def position(axis: Axis, value: Any) -> float:

@@ -301,8 +301,9 @@ def sweep_view(result: SweepResult, findings: Sequence[Findings]) -> RenderableT
             cells = [trial.candidate.name, *map(shown, trial.candidate.values), score_words(interval)]
             table.add_row(*(Text(printable(cell)) for cell in cells))
         if importance:
-            shares = (_share(importance[axis.name]) for axis in found.axes)
-            table.add_row(*(Text(cell, "dim") for cell in ("importance", *shares)), "")
+            table.add_row(
+                *(Text("importance", "dim"), *(Text(_share(importance[a.name]), "dim") for a in found.axes), Text())
+            )
         parts += [Text(), table]
         if (chosen := found.recommendation) is not None:
             words = as_options(found, chosen)

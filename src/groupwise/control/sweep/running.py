@@ -160,14 +160,14 @@ class Journal:
 
     def _asked_for(self) -> dict[str, Any]:
         plan = self.plan
-        asked: dict[str, Any] = plain({  # as JSON has it, so that both sides are compared alike
+        asked_for: dict[str, Any] = plain({  # as JSON has it, so that both sides are compared alike
             "bases": {name: cfg.to_dict() for name, cfg in plan.bases.items()},
             "over": {axis.name: axis.text for axis in plan.axes},
             "method": plan.method,
             "draw_seed": plan.draw_seed,
             "seeds": list(plan.seeds),
         })  # fmt: skip
-        return asked
+        return asked_for
 
     def write(self) -> None:
         asked = {name: [list(map(plain_value, row)) for row in rows] for name, rows in self.asked.items()}
