@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from record import print_result
 
 from groupwise.agents.strategies.reading import is_plain, last_turn, resolved_by_rules
-from groupwise.agents.strategies.resolution import SURE, Clues, DialogueEnd, word_clues
+from groupwise.agents.strategies.resolution import SURE, Clues, Ending, word_clues
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -103,7 +103,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line in path.read_text("utf8").splitlines():
         row = json.loads(line)
-        turns = DialogueEnd.of(row["dialogue"])
+        turns = Ending.of(row["dialogue"])
         if turns is None:
             continue
         ruled = 1.0 if resolved_by_rules(row["dialogue"]) else -1.0

@@ -29,7 +29,7 @@ NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 def is_resolved(dialogue: Sequence[Message]) -> bool:
     """Whether the user's need was met by the end of a dialogue."""
-    turns, ruled = DialogueEnd.of(dialogue), resolved_by_rules(dialogue)
+    turns, ruled = Ending.of(dialogue), resolved_by_rules(dialogue)
     if turns is None or turns.after:
         return ruled
     return weighed(turns, "settled" if ruled else "open") == "settled"
@@ -38,10 +38,10 @@ def is_resolved(dialogue: Sequence[Message]) -> bool:
 def heard(asked: str, before: str, said: str) -> Verdict:
     """Whether somebody considers their matter settled in what they say now, or "" if they do not say."""
     ruled = verdict(said, last_turn(before))
-    return weighed(DialogueEnd(asked, before, said, ""), ruled) if before else ruled
+    return weighed(Ending(asked, before, said, ""), ruled) if before else ruled
 
 
-def weighed(turns: "DialogueEnd", ruled: Verdict) -> Verdict:
+def weighed(turns: "Ending", ruled: Verdict) -> Verdict:
     """What the rules say, unless the turn is one to weigh and the weights are sure of something else."""
     if is_plain(turns.said, last_turn(turns.before)):
         return ruled
@@ -51,7 +51,7 @@ def weighed(turns: "DialogueEnd", ruled: Verdict) -> Verdict:
     return "open" if ruled == "settled" and chance <= 1 - SURE else ruled
 
 
-def _chance(turns: "DialogueEnd", ruled: bool) -> float:
+def _chance(turns: "Ending", ruled: bool) -> float:
     weights = _weights()
     told = sum(weights.get(name, 0.0) * value for name, value in word_clues(turns).items())
     total = weights["bias"] + weights["rules"] * (1 if ruled else -1) + told
@@ -64,14 +64,14 @@ def _weights() -> Mapping[str, float]:
     return read
 
 
-class DialogueEnd:
+class Ending:
     """The turns of a dialogue that tell how it ended: what was asked, and the user's last words with those around."""
 
     def __init__(self, asked: str, before: str, said: str, after: str) -> None:
         self.asked, self.before, self.said, self.after = asked, before, said, after
 
     @classmethod
-    def of(cls, dialogue: Sequence[Message]) -> "DialogueEnd | None":
+    def of(cls, dialogue: Sequence[Message]) -> "Ending | None":
         """The turns of a dialogue in which somebody was answered, else None."""
         turns = [message for message in dialogue if message["role"] in ("user", "assistant")]
         roles = [message["role"] for message in turns]
@@ -85,7 +85,7 @@ class DialogueEnd:
         return cls(words_of(turns[asked]), answers[-1], words_of(turns[last]), after)
 
 
-def word_clues(turns: DialogueEnd) -> Clues:
+def word_clues(turns: Ending) -> Clues:
     """What the words, their order, their tone and the numbers of the turns tell."""
     said = _stems(turns.said)
     pairs = [f"{a} {b}" for a, b in zip(["^", *said], [*said, "$"], strict=True)]
@@ -102,7 +102,7 @@ def _stems(text: str) -> list[str]:
     return [stem(word) for word in TOKEN.findall(text.lower())]
 
 
-def _tone(turns: DialogueEnd) -> Clues:
+def _tone(turns: Ending) -> Clues:
     parts = sentences(turns.said) or [""]
     found = valences(turns.said)
     praise, blame = sum(v for v in found if v > 0), -sum(v for v in found if v < 0)
@@ -114,7 +114,7 @@ def _tone(turns: DialogueEnd) -> Clues:
     return tone | {"#praise": praise / (praise + 2), "#blame": blame / (blame + 2)}
 
 
-def _shape(turns: DialogueEnd, said: Sequence[str]) -> Clues:
+def _shape(turns: Ending, said: Sequence[str]) -> Clues:
     """The counts that tell a report from a question, an echo from something new, a number from its correction."""
     before, asked = set(_stems(turns.before)), set(_stems(turns.asked))
     mine, theirs, first = (set(NUMBER.findall(text)) for text in (turns.said, turns.before, turns.asked))
