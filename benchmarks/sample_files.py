@@ -395,7 +395,7 @@ def _courses(folder: Path) -> list[Path]:
 
 
 MONITOR = '#{"t_start": 1700000000.5, "env_id": "CartPole-v1"}\nr,l,t\n9.0,9,0.5\n21.0,21,1.25\n17.0,17,2.5\n'
-TABLE = "global_step,charts/episodic_return,seed\n100,20.5,1\n200,40,1\n100,18,2\n200,nan,2\n"
+LOGGED = "global_step,charts/episodic_return,seed\n100,20.5,1\n200,40,1\n100,18,2\n200,nan,2\n"
 
 
 def _logs_of_tools(folder: Path) -> list[Path]:
@@ -404,7 +404,7 @@ def _logs_of_tools(folder: Path) -> list[Path]:
 
     place = _place(folder, "logs of tools")
     (place / "0.monitor.csv").write_text(MONITOR)
-    (place / "table.csv").write_text(TABLE)
+    (place / "table.csv").write_text(LOGGED)
     with SummaryWriter(str(place / "run")) as writer:
         for step in range(5):
             writer.add_scalar("charts/episodic_return", 10.0 * step, 100 * step)

@@ -166,7 +166,7 @@ def test_from_a_run_down_to_its_tokens(visit: Callable[..., Visit], sums: dict[s
     tab = visit()
     page = tab.open("/")
     page.get_by_role("link", name="sums", exact=True).click()
-    page.get_by_role("link", name="Groups").click()
+    page.get_by_role("link", name="Groups", exact=True).click()
     page.get_by_text("2 groups of 4").wait_for()
     # Attempts that all scored the same have nothing to colour.
     group = max(sums["groups"], key=lambda one: max(attempt["advantage"] for attempt in one["attempts"]))
@@ -384,7 +384,7 @@ def test_a_run_of_an_earlier_version_opens(visit: Callable[..., Visit], service:
     page = visit().open(f"/runs/old-{kind}")
     page.get_by_role("heading", name=f"old-{kind}").wait_for()
     page.get_by_role("img", name="Reward by step").locator("canvas").wait_for()
-    page.get_by_role("link", name="Groups").click()
+    page.get_by_role("link", name="Groups", exact=True).click()
     page.get_by_text(re.compile(r"\d+ groups? of \d")).wait_for()
     page.get_by_role("link", name="Settings", exact=True).last.click()
     page.get_by_label("Find a setting").wait_for()

@@ -74,7 +74,8 @@ def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
 
 def talks(cfg: TrainingConfig) -> bool:
     """Whether what is imitated are conversations, not answers."""
-    return bool(cfg.tools.sources) or names_scenarios(cfg.task)
+    tools = getattr(cfg, "tools", None)  # settings of a language run have none
+    return names_scenarios(cfg.task) or bool(tools and tools.sources)
 
 
 def check(cfg: TrainingConfig) -> None:
