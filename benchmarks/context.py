@@ -40,7 +40,7 @@ from groupwise.agents.conversation.compression import compress
 from groupwise.agents.conversation.dialogues import DialogueDatabase, Embed, sentence_embedder
 from groupwise.agents.memory.user_memory import UserMemory
 from groupwise.agents.strategies import find_strategy
-from groupwise.agents.strategies.reading import is_resolved
+from groupwise.agents.strategies.resolution import is_resolved
 from groupwise.language.engine import Sampled
 from groupwise.language.loading import load_model
 from groupwise.memory import Experience, MemorySystem

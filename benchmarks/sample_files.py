@@ -18,6 +18,7 @@ from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.dialogues import DialogueDatabase
 from groupwise.agents.data.dataset import find_data
 from groupwise.agents.environments.conversation import ConversationEnvironment
+from groupwise.agents.tools.mcp_server import read_servers
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control.comparison.foreign_logs import read_log, thinned
 from groupwise.control.environments import make
@@ -364,6 +365,21 @@ def _suites(folder: Path) -> list[Path]:
     return [path]
 
 
+TOOL_SERVERS = {
+    "mcpServers": {
+        "desk": {"command": "python", "args": ["desk.py", "--quiet"], "env": {"KEY": "${DESK_KEY}"}, "cwd": "shop"},
+        "away": {"url": "https://tools.example.com/mcp", "headers": {"Authorization": "Bearer ${KEY}"}},
+        "old": {"url": "https://tools.example.com/old", "type": "http", "disabled": True},
+    }
+}
+
+
+def _tool_servers(folder: Path) -> list[Path]:
+    path = _place(folder, "tool_servers") / "servers.json"
+    path.write_text(json.dumps(TOOL_SERVERS, indent=1))
+    return [path]
+
+
 COURSES = [
     {
         "algorithm": "grpo", "environment": "CartPole-v1", "task": "CartPole-v1", "seed": 1, "steps": [10, 20],
@@ -379,7 +395,7 @@ def _courses(folder: Path) -> list[Path]:
 
 
 MONITOR = '#{"t_start": 1700000000.5, "env_id": "CartPole-v1"}\nr,l,t\n9.0,9,0.5\n21.0,21,1.25\n17.0,17,2.5\n'
-TABLE = "global_step,charts/episodic_return,seed\n100,20.5,1\n200,40,1\n100,18,2\n200,nan,2\n"
+LOGGED = "global_step,charts/episodic_return,seed\n100,20.5,1\n200,40,1\n100,18,2\n200,nan,2\n"
 
 
 def _logs_of_tools(folder: Path) -> list[Path]:
@@ -388,7 +404,7 @@ def _logs_of_tools(folder: Path) -> list[Path]:
 
     place = _place(folder, "logs of tools")
     (place / "0.monitor.csv").write_text(MONITOR)
-    (place / "table.csv").write_text(TABLE)
+    (place / "table.csv").write_text(LOGGED)
     with SummaryWriter(str(place / "run")) as writer:
         for step in range(5):
             writer.add_scalar("charts/episodic_return", 10.0 * step, 100 * step)
@@ -407,6 +423,7 @@ READERS: tuple[FileReader, ...] = (
     FileReader("preferences", _lines_of("preferences", PREFERENCES), read_preferences),
     FileReader("pairs for rewards", _lines_of("pairs", PAIRS), read_examples),
     FileReader("suites", _suites, lambda path: make(str(path))),
+    FileReader("tool servers", _tool_servers, read_servers),
     FileReader("dialogues", _lines_of("dialogues", DIALOGUES), _read_dialogues),
     FileReader("problems", _problems, problem_of_file),
     FileReader("event logs", _logs, requirements_from_log),

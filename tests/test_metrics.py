@@ -31,7 +31,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "agent": {**WORDS, "environment": "orders", "max_new_tokens": 8},
     "code": {
         **WORDS, "environment": "programs",
-        "options": {"families": "word_problems", "warm_steps": 1, "search_every": 0},
+        "num_episodes": 3,
+        "options": {"families": "word_problems", "warm_steps": 1, "search_every": 1, "search_budget": 8},
     },
     "designer": {
         "environment": "worlds", "num_generations": 4, "tasks_per_step": 1, "num_episodes": 1, "eval_steps": 1,
@@ -40,6 +41,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # A metric in these units is what they say it is, whatever the run.
 BOUNDS = {"share": (-1e-6, 1 + 1e-6), "r": (-1 - 1e-6, 1 + 1e-6), "s": (0.0, float("inf"))}
+COUNTED = {"actions", "attempts", "groups", "steps", "passes", "tokens", "calls", "workers", "requests", "GiB"}
 
 
 def numbers(event: Event) -> dict[str, float | None]:
@@ -68,7 +70,8 @@ def test_every_number_that_a_run_logs_is_in_the_registry(product: str, tmp_path:
             metric = about(name, known)
             assert metric is not None, f"{name} has no row: add one to groupwise.metrics or to the product"
             assert metric.meaning
-            low, high = BOUNDS.get(metric.unit, (-float("inf"), float("inf")))
+            assert metric.unit == "share" or not name.endswith("_share"), f"{name} is a share, not {metric.unit!r}"
+            low, high = BOUNDS.get(metric.unit, (0.0 if metric.unit in COUNTED else -float("inf"), float("inf")))
             assert value is None or low <= value <= high, f"{name} = {value} is not in {metric.unit!r}"
             seen.add(name)
     assert {"eval/reward_mean", "timing/total", "timing/processor", "timing/memory"} <= seen

@@ -20,11 +20,13 @@ from groupwise.errors import ConfigError, GroupwiseError, ResourceError
 from groupwise.extras import missing_extra
 from groupwise.products import COMMANDS as PRODUCT_COMMANDS
 from groupwise.products import Command
+from groupwise.reporting.text import in_any_encoding, tolerate_any_text
 
 HELP = """Group Relative Policy Optimization: a policy makes a group of attempts at a task, and each attempt learns from
 its score relative to the group. Start with `groupwise demo`."""
 
 COMMANDS = {
+    "init": Command("groupwise.commands.init:init", "Write a settings file for what you have, by four questions."),
     "train": Command("groupwise.commands.training:train", "Train from a settings file."),
     "resume": Command("groupwise.commands.training:resume", "Continue a run from its last checkpoint.", "[RUN]"),
     "stop": Command("groupwise.commands.training:stop", "Ask a running run to save and stop.", "[RUN]"),
@@ -38,6 +40,9 @@ COMMANDS = {
     "runs": Command("groupwise.commands.runs:runs", "List the runs."),
     "show": Command("groupwise.commands.runs:show", "Show a run: its curve, its metrics and its hints.", "[RUN]"),
     "plot": Command("groupwise.commands.runs:plot", "Plot a metric of one or several runs.", "[RUN...]"),
+    "groups": Command(
+        "groupwise.commands.runs:groups", "Divide a recorded step's attempts by any grouping strategy.", "[RUN]"
+    ),
     "report": Command("groupwise.commands.runs:report", "Write a run's report.html again.", "[RUN]"),
     "eval": Command("groupwise.commands.training:evaluate", "Evaluate a run's policy on new tasks.", "[RUN]"),
     "check": Command(
@@ -50,6 +55,9 @@ COMMANDS = {
     "convert": Command(
         "groupwise.commands.workflow_files:convert",
         "Convert a workflow to YAWL, BPMN, PNML, Actions, Argo, Airflow, WfCommons, Mermaid, SVG, PNG or JSON.",
+    ),
+    "edit": Command(
+        "groupwise.commands.workflow_edits:edit", "Change a workflow by hand, and see what that does to its score."
     ),
     "diff": Command("groupwise.commands.workflow_files:diff", "Show the differences between two workflows."),
     "serve": Command("groupwise.commands.service:serve", "Run the HTTP service with its live page."),
@@ -118,6 +126,8 @@ def build_app() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    tolerate_any_text(sys.stdout)
+    tolerate_any_text(sys.stderr)
     sys.exit(run(words))
 
 
@@ -165,7 +175,7 @@ def complain(error: GroupwiseError, words: Sequence[str]) -> None:
     if "--debug" in words:
         traceback.print_exc()
     if "--json" in words:
-        print(json.dumps(error.as_dict(), ensure_ascii=False))
+        print(json.dumps(error.as_dict(), ensure_ascii=not in_any_encoding(sys.stdout)))
         return
     print(f"error: {error.message}", file=sys.stderr)
     if error.hint:

@@ -108,6 +108,13 @@ SERVICES: Mapping[str, str] = {
     "workflows": "groupwise.designer.workflow_worker",
 }
 """The modules behind the service's requests: a light one for chat, and the worker process for workflows."""
+STARTERS: Mapping[str, tuple[str, str]] = {
+    "data": ("groupwise.agents.starter:DATA", "data, and a reward for what a model answers"),
+    "environment": ("groupwise.control.starter:ENVIRONMENT", "an environment, for a policy to act in"),
+    "process": ("groupwise.designer.commands:PROCESS", "a process to improve: an event log or a workflow"),
+    "problem": ("groupwise.programs.starter:PROBLEM", "a problem that a program should solve"),
+}
+"""What `groupwise init` can begin with: where its `reporting.starter.Starter` is, and what it is in words."""
 PLUG_INS = "groupwise.products"
 # A declaration that imports one of these would slow down every command that only reads settings.
 HEAVY = ("torch", "transformers", "gymnasium", "numba", "matplotlib")

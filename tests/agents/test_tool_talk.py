@@ -24,7 +24,8 @@ from groupwise.agents.conversation.rollouts import ConversationLimits, Conversat
 from groupwise.agents.environments.contract import Observation, Reply, Transition
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.tools.function_tool import ToolError, tool
-from groupwise.agents.tools.toolbox import Toolbox, ToolResult, WithTools, find_tools
+from groupwise.agents.tools.tool_sources import find_tools
+from groupwise.agents.tools.toolbox import Toolbox, ToolResult, WithTools
 from groupwise.cli import run
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, SamplingParams

@@ -31,9 +31,14 @@ COMMANDS: dict[str, list[str]] = {
     "design": ["design", LOAN, "--evaluations", "2"],
     "diff": ["diff", BPMN, BPMN],
     "doctor": ["doctor"],
+    "edit": ["edit", LOAN, "--staff", "approver=2"],
     "eval": ["eval", "control", "--episodes", "1"],
     "export": ["export", "language", "exported"],
     "feedback": ["feedback", LOAN, BPMN],
+    "init": ["init", "--environment", "CartPole-v1"],
+    "init for data": ["init", "--data", "words.jsonl"],
+    "init for a process": ["init", "--process", BPMN],
+    "groups": ["groups", "control"],
     "keys list": ["keys", "list"],
     "paper": ["paper", "no-such-paper"],
     "plan": ["plan", "qwen3-0.6b"],
@@ -72,6 +77,7 @@ class Blocked(importlib.abc.MetaPathFinder):
 def main(blocked: str, folder: str) -> None:
     sys.meta_path.insert(0, Blocked(set(filter(None, blocked.split(",")))))
     os.chdir(folder)
+    Path("words.jsonl").write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": "d"}\n')
     from groupwise.cli import run
 
     found = {}

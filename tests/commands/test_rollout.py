@@ -66,7 +66,7 @@ def test_what_fails_is_told_with_its_error(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "strict.py").write_text('def strict(turns):\n    raise ValueError("no answer is good enough")\n')
     path = settings(tmp_path, "agent", "orders")
     reward = f"reward.name=python:{tmp_path / 'strict.py'}:strict"
-    assert run(["rollout", path, "--tasks", "1", "--set", reward, "--json"]) == 0
+    assert run(["rollout", path, "--tasks", "1", "--set", reward, "--json"]) == 1
     (caution,) = [c for c in json.loads(capsys.readouterr().out)["cautions"] if "failed" in c]
     assert "100% of the attempts failed" in caution
     assert "ValueError: no answer is good enough" in caution

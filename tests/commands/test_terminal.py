@@ -1,6 +1,8 @@
 """The terminal as a newcomer meets it: quick answers, one syntax, and files beside the settings that name them."""
 
 import io
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 from groupwise import cli
 from groupwise.cli import COMMANDS, GROUPS
 from groupwise.config import load_config
+from groupwise.workflows.block_form import lift
+from groupwise.workflows.files import read_workflow
 
 HEAVY = ("torch", "transformers", "numba", "matplotlib", "gymnasium", "sqlalchemy", "numpy", "groupwise.workflows")
 WORDS = [[name] for name in COMMANDS] + [[group, name] for group, (_, inner) in GROUPS.items() for name in inner]
@@ -125,3 +129,63 @@ def test_completion_can_be_installed(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "groupwise", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "groupwise" in (tmp_path / "g.bash").read_text()
+
+
+def test_a_log_gives_the_process_as_it_is_to_start_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.csv"
+    lines = ["case,activity,start,end,resource,role"]
+    for n in range(1, 13):
+        for work, begin, end, who in (
+            ("Ask", "08:00", "08:30", f"A{n % 2}"), ("Search", "08:30", "09:00", f"A{n % 3}"),
+            ("Count", "08:30", "09:10", f"B{n % 2}"), ("Answer", "09:10", "09:40", "C"),
+        ):  # fmt: skip
+            times = [f"2025-01-{n:02} {time}:00" for time in (begin, end)]
+            lines.append(",".join([str(n), work, *times, who, who[0]]))
+    log.write_text("\n".join(lines))
+    out = tmp_path / "mine.yaml"
+    assert cli.run(["requirements", str(log), "-o", str(out)]) == 0
+    assert "mine-today.bpmn is the process as it is" in capsys.readouterr().out
+    assert "start: mine-today.bpmn" in out.read_text()
+    assert cli.run(["convert", str(tmp_path / "mine-today.bpmn"), str(tmp_path / "today.mmd")]) == 0
+    found = lift(read_workflow(tmp_path / "mine-today.bpmn"))
+    assert dict(found.servers) == {"A": 3, "B": 2, "C": 1}
+    first, both, last = found.root.parts
+    assert (first.name, last.name, {part.name for part in both.parts}) == ("Ask", "Answer", {"Search", "Count"})
+    assert cli.run(["design", str(out), "--evaluations", "2"]) == 0
+    assert "plain sequence" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("environment", "product"),
+    [("rows.jsonl", "language"), ("column_addition", "language"), ("orders", "agent"), ("programs", "code")],
+)
+def test_an_environment_of_another_product_says_which(
+    environment: str, product: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text(f'environment = "{environment}"\n')
+    assert cli.run(["config", "check", "run.toml"]) == 2
+    assert f'Set task.product = "{product}"' in capsys.readouterr().out
+
+
+def test_a_rollout_in_which_everything_fails_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reward.py").write_text("def short(completions, **columns):\n    return [1.0]\n")
+    Path("run.toml").write_text('product = "language"\nenvironment = "sorting"\nmax_new_tokens = 4\n')
+    words = ["rollout", "run.toml", "--tasks", "1", "--set", "policy.model_name=tiny"]
+    assert cli.run(words) == 0
+    assert cli.run([*words, "--set", "reward.name=reward.py:short"]) == 1
+
+
+def test_everything_can_be_printed_in_ascii(tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        command = [sys.executable, "-m", "groupwise", *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    loan = str(Path(__file__).parents[2] / "examples" / "workflows" / "loan.yaml")
+    assert "+ loan" in said("check", loan)
+    assert "->" in said("requirements", loan)
+    assert "assess risk" in json.loads(said("requirements", loan, "--json"))["requirements"]["activities"]

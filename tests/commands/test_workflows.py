@@ -225,3 +225,18 @@ def test_compiling_is_explained_once_and_no_other_wait_is(tmp_path: Path, capsys
 def test_a_missing_file_is_one_sentence(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, str(tmp_path / "nothing.bpmn")]) == 2
     assert "nothing.bpmn: no such file" in capsys.readouterr().err
+
+
+def test_edit_compares_with_before_and_writes_the_result(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "edited.json"
+    words = ["edit", LOAN, "--staff", "approver=1", "--chance", "verify income ends the case=0.2", "-o", str(out)]
+    status, found = answer(capsys, *words)
+    assert (status, found["ok"], found["edits"]) == (0, True, ["1 of approver", "verify income ends the case: 0.2"])
+    assert 0 < found["score"] != found["before"] > 0
+    assert found["requirements"]["activities"]["verify income"]["knock_out"] == 0.2
+    status, again = answer(capsys, "edit", str(out), "-r", LOAN, "--move", "sign contract after pay out loan")
+    assert (status, again["score"]) == (1, 0.0)
+    assert any("pay out loan" in one["words"] for one in again["broken"])
+    for option, text in (("--move", "a to b"), ("--staff", "approver=0"), ("--chance", "x"), ("--rule", "deadline: x")):
+        status, refused = answer(capsys, "edit", LOAN, option, text)
+        assert (status, refused["error"]["code"]) == (2, "config")

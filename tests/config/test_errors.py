@@ -108,7 +108,7 @@ def test_a_wrong_name_is_answered_with_the_right_one(settings, field, message, h
         ({"hidden_sizes": [64, 0]}, "hidden_sizes = [64, 0] must be a list of whole numbers, each >= 1"),
         ({"hidden_sizes": 64}, "policy.hidden_sizes = 64 must be a list of whole numbers, each >= 1"),
         ({"hidden_sizes": {"a": 1}}, "must be a list of whole numbers"),
-        ({"report_to": ["wand"]}, "run.report_to = ['wand'] must be a list from tensorboard, wandb"),
+        ({"report_to": ["wand"]}, "run.report_to = ['wand'] must be a list from tensorboard, wandb, mlflow, trackio"),
         ({"loss_type": "ppo"}, "loss.loss_type = 'ppo' must be one of grpo, bnpo, dr_grpo, dapo"),
         ({"loss_type": 3}, "loss.loss_type = 3 must be one of grpo"),
         ({"importance_level": "word"}, "must be one of token, sequence, or null"),

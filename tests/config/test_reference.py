@@ -61,7 +61,7 @@ def test_the_schema_states_types_bounds_and_choices():
     assert schema_of("adam_beta1")["exclusiveMaximum"] == 1
     assert schema_of("dual_clip")["type"] == ["number", "null"]
     assert schema_of("importance_level")["enum"] == ["token", "sequence", None]
-    assert schema_of("report_to")["items"]["enum"] == ["tensorboard", "wandb"]
+    assert schema_of("report_to")["items"]["enum"] == ["tensorboard", "wandb", "mlflow", "trackio"]
     plain, several = schema_of("options")["additionalProperties"]["anyOf"]
     assert plain == {"type": ["string", "number", "boolean"]}
     assert several == {"type": "array", "items": plain}

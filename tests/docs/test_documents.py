@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,16 @@ import pytest
 import yaml
 
 from groupwise import cli
-from groupwise.agents import language_product  # noqa: F401  adds the rewards of agents
+from groupwise.agents import agent_product  # which adds the rewards of agents
 from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS
-from groupwise.config import TrainingConfig
+from groupwise.config import TrainingConfig, load_config
 from groupwise.designer.problem import ACTIONS
 from groupwise.programs.problems.user_problems import problem_of
 from groupwise.rewards.registry import ADDED, KNOWN
 from groupwise.sandbox import available
+from groupwise.training.folder import create_run
+from groupwise.training.session import execute
 from groupwise.workflows.feasibility import contradictions
 from groupwise.workflows.requirements import parse_requirements, schema
 from groupwise.workflows.scoring.measures import GROUPS
@@ -130,6 +134,19 @@ def test_the_python_of_the_page_on_tools_runs(capsys: pytest.CaptureFixture[str]
     assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()] == [
         "['amount', 'source']", "ok", "bad_arguments", "unknown_tool", "raised",
     ]  # fmt: skip
+
+
+def test_the_example_of_the_page_on_agent_programs_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "agent_programs.md").read_text("utf8")
+    files = re.findall(r"```\w+ title=(\S+)\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in files] == ["agent.py", "tasks.jsonl", "agent.toml"]
+    for name, text in files:
+        (tmp_path / name).write_text(text, "utf8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    events = list(execute(create_run(load_config(tmp_path / "agent.toml")), agent_product.build))
+    (step,) = [event.data["metrics"] for event in events if event.type == "step"]
+    assert step["groups/failed_share"] == 0
 
 
 def test_the_python_of_the_page_on_agents_runs(

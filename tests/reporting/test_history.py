@@ -120,3 +120,14 @@ def test_a_folder_is_read_from_its_log_and_named_by_it(tmp_path: Path) -> None:
     assert History.read(tmp_path).run == tmp_path.name
     (tmp_path / "events.jsonl").write_bytes(encode(started(total_steps=4)))
     assert (History.read(tmp_path).run, History.read(tmp_path).total_steps) == ("pole", 4)
+
+
+def test_a_very_long_run_is_remembered_more_coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.reporting.history.MOST_ROWS", 100)
+    history = History()
+    for step in range(1, 1001):
+        history.add(event("step", step, {"metrics": {"reward/mean": float(step)}}))
+    steps = history.series("reward/mean")[0]
+    assert len(steps) <= 100
+    assert (steps[0], steps[-20:]) == (1, list(range(981, 1001)))
+    assert steps == sorted(steps)

@@ -1,5 +1,6 @@
 """TensorBoard and W&B get what the event log has, each step once, and never stop a run."""
 
+import json
 import logging
 import struct
 import subprocess
@@ -14,7 +15,8 @@ import pytest
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.reporting.live_run import start_run
-from groupwise.reporting.trackers import exporters, scalars
+from groupwise.reporting.tracked_values import COLUMNS, completions, scalars
+from groupwise.reporting.trackers import exporters
 from groupwise.training.events import encode
 from groupwise.types import Event
 
@@ -33,7 +35,8 @@ def attempt(number: int, first: int, last: int, reward: float, seq: int = 0) -> 
         metrics = {"reward/mean": reward + step, "policy/kl": None, "optim/grad_norm": float("nan")}
         rows.append((step, "step", {"metrics": metrics, "timing": {"total": 0.5}, "totals": {"samples": step}}))
         if step % 5 == 0:
-            rows.append((step, "eval", {"metrics": {"eval/reward_mean": reward}}))
+            said = {"prompt": "1|1?", "text": "2\n<b>", "expected": "2", "total": 0.5, "correct": None}
+            rows.append((step, "eval", {"metrics": {"eval/reward_mean": reward}, "samples": [said]}))
     rows.append((last, "hint", {"code": "x", "message": "Flat <b>.", "remedy": "Try."}))
     return [Event("run", seq + i, number, 1000.0 + 100 * number + i, *row) for i, row in enumerate(rows)]
 
@@ -75,6 +78,9 @@ def test_tensorboard_reads_back_what_was_written(tmp_path: Path) -> None:
     assert board.Scalars("reward/mean")[0].wall_time == 1101.0
     (hint,) = board.Tensors("hints")
     assert hint.tensor_proto.string_val == [b"Flat <b>.\n\nTry."]
+    assert [point.step for point in board.Tensors("completions")] == [5, 10]
+    assert rb"1\|1?" in (text := board.Tensors("completions")[0].tensor_proto.string_val[0])
+    assert b"&lt;b>" in text
     (config,) = board.Tensors("config")
     assert b'"beta": 0.1' in config.tensor_proto.string_val[0]
 
@@ -166,6 +172,9 @@ def test_wandb_writes_one_offline_run_with_each_step_once(offline: Path, capfd: 
     (run,) = [r.run for r in wandb_records(wandb_file(offline)) if r.WhichOneof("record_type") == "run"]
     assert (run.run_id, run.display_name, run.project) == ("pole-1-", "pole <1>", "groupwise")
     assert "loss" in {update.key for update in run.config.update}
+    (table,) = list(offline.glob("wandb/offline-run-*/files/media/table/completions_5_*.table.json"))
+    shown = json.loads(table.read_text())
+    assert (shown["columns"], shown["data"]) == ([*COLUMNS], completions(first[6]))
     assert capfd.readouterr() == ("", ""), "W&B must not write over the display"
 
 
@@ -175,16 +184,46 @@ def test_wandb_obeys_the_mode_the_user_has_set(offline: Path, monkeypatch: pytes
     assert not list(offline.glob("wandb/offline-run-*"))
 
 
+def mlflow_run(folder: Path) -> tuple[Any, Any]:
+    from mlflow import MlflowClient
+
+    store = MlflowClient((folder / "mlruns").as_uri())
+    (run,) = store.search_runs([store.get_experiment_by_name("groupwise").experiment_id])
+    return store, run
+
+
+def test_mlflow_keeps_one_local_run_with_each_step_once(offline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    first, second = attempt(1, 1, 9, 100.0), attempt(2, 6, 12, 200.0, seq=7)
+    export("mlflow", offline, first)
+    (offline / "events.jsonl").write_bytes(b"".join(encode(event) for event in first if event.step <= 5))
+    export("mlflow", offline, second)
+    store, run = mlflow_run(offline)
+    points = [(point.step, point.value) for point in store.get_metric_history(run.info.run_id, "reward/mean")]
+    assert points == [(s, (100.0 if s <= 5 else 200.0) + s) for s in range(1, 13)]
+    assert (run.info.run_name, run.info.status, run.data.params["loss.beta"]) == ("pole <1>", "FINISHED", "0.1")
+    tables = [file.path for file in store.list_artifacts(run.info.run_id, "completions")]
+    assert tables == ["completions/000005.json", "completions/000010.json"]
+    table = json.loads(Path(store.download_artifacts(run.info.run_id, tables[0])).read_text())
+    assert table == {"columns": [*COLUMNS], "data": completions(first[6])}
+
+
 @pytest.mark.parametrize(
-    ("kind", "module"), [("tensorboard", "tensorboard.summary.writer.event_file_writer"), ("wandb", "wandb")]
-)
+    ("kind", "module"),
+    [
+        ("tensorboard", "tensorboard.summary.writer.event_file_writer"), ("wandb", "wandb"), ("mlflow", "mlflow"),
+        ("trackio", "trackio"),
+    ],
+)  # fmt: skip
 def test_a_missing_package_names_the_extra(
     kind: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra) as error:
         exporters([kind], tmp_path, {})
-    assert error.value.hint == "pip install 'groupwise[tracking]'"
+    assert error.value.hint.startswith(
+        "pip install trackio" if kind == "trackio" else "pip install 'groupwise[tracking]'"
+    )
 
 
 def test_a_missing_tracker_is_refused_before_there_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,14 @@ CART = {
 }  # fmt: skip
 
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-first-run",
+]  # fmt: skip
+PATIENCE = 600_000.0  # milliseconds; a busy machine is slow, not wrong
+
+
 class Service:
     """A service that runs, and a client of it."""
 
@@ -172,3 +180,49 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 
             time.sleep(0.3)
             return
     pytest.skip("PostgreSQL did not start on this machine")
+
+
+class Visit:
+    """A tab, and what went wrong in it. With a token, its reader opened the address that the service printed."""
+
+    def __init__(self, page: Any, url: str, token: str = "") -> None:
+        self.page, self.url, self.token = page, url, token
+        self.complaints: list[str] = []
+        page.set_default_timeout(PATIENCE)
+        page.on("console", lambda told: told.type in ("error", "warning") and self.complaints.append(told.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def open(self, path: str) -> Any:
+        mark = "&" if "?" in path else "?"
+        self.page.goto(self.url + path + (f"{mark}token={self.token}" if self.token else ""))
+        return self.page
+
+    def is_too_wide(self) -> bool:
+        return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright drives the page: pip install playwright")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: apt install chromium")
+    with driver.sync_playwright() as playing:
+        found = playing.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visit(browser: Any, service: Any) -> Iterator[Callable[..., Visit]]:
+    """Opens tabs; that none of them complained is part of every test."""
+    visits: list[Visit] = []
+
+    def start(width: int = 1280, scheme: str = "light", url: str = "") -> Visit:
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        visits.append(Visit(page, url) if url else Visit(page, service.url, service.settings.token))
+        return visits[-1]
+
+    yield start
+    for one in visits:
+        one.page.close()
+        assert one.complaints == []

@@ -31,7 +31,11 @@ def test_a_conversation_goes_on_and_is_kept(service: Any) -> None:
     kept = service.get(f"/api/conversations/{name}").json()
     said = [message["content"] for message in kept["messages"] if message["role"] in ("user", "assistant")]
     assert said == ["I need help with my order", answer["response"], "It is late!", second["response"]]
-    assert service.get("/api/conversations").json()["conversations"][0]["conversation_id"] == name
+    listed = service.get("/api/conversations?limit=1").json()
+    assert listed["conversations"][0]["conversation_id"] == name
+    assert listed["total"] >= 1
+    assert (listed["next"] is None) == (listed["total"] == 1)
+    assert service.get(f"/api/conversations?from={listed['total']}").json()["conversations"] == []
     assert service.http.delete(f"/api/conversations/{name}").status_code == 204
     assert service.get(f"/api/conversations/{name}").json()["error"]["code"] == "conversation_not_found"
 
@@ -109,6 +113,11 @@ def test_the_openai_client_talks_to_it_unchanged(service: Any) -> None:
     plain = client.completions.create(model="tiny", prompt="1+1=", max_tokens=4, logprobs=1, seed=1)
     assert plain.choices[0].logprobs is not None
     assert "".join(plain.choices[0].logprobs.tokens or []) == plain.choices[0].text
+    look: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+    called = client.chat.completions.create(
+        model="tiny", messages=messages, tools=[look], tool_choice="required", max_tokens=200, parallel_tool_calls=False
+    )
+    assert [call.function.name for call in called.choices[0].message.tool_calls or []] == ["look"]  # type: ignore[union-attr]
     with pytest.raises(openai.BadRequestError, match="tool_choice"):
         client.chat.completions.create(model="tiny", messages=messages, tool_choice="required")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 import shutil
@@ -22,16 +23,12 @@ from groupwise.training.events import EventLog
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import write_groups
 from groupwise.types import Event, GroupRecord
-from tests.service.conftest import until, with_cart
+from groupwise.workflows.blocks import Activity, Design, Sequence
+from groupwise.workflows.files.json_file import write as write_design
+from tests.service.conftest import PATIENCE, Visit, until, with_cart
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "dashboard"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-]  # fmt: skip
-PATIENCE = 600_000.0  # milliseconds; a busy machine is slow, not wrong
 WIDTHS = (1280, 400)
 SUMS = {
     "product": "language", "environment": "addition", "model_name": "tiny", "max_new_tokens": 5, "num_generations": 4,
@@ -83,25 +80,6 @@ LONGEST_FRAME = """() => new Promise((tell) => {
     requestAnimationFrame(frame); })"""
 
 
-class Visit:
-    """A tab, and what went wrong in it. With a token, its reader opened the address that the service printed."""
-
-    def __init__(self, page: Any, url: str, token: str = "") -> None:
-        self.page, self.url, self.token = page, url, token
-        self.complaints: list[str] = []
-        page.set_default_timeout(PATIENCE)
-        page.on("console", lambda told: told.type in ("error", "warning") and self.complaints.append(told.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-
-    def open(self, path: str) -> Any:
-        mark = "&" if "?" in path else "?"
-        self.page.goto(self.url + path + (f"{mark}token={self.token}" if self.token else ""))
-        return self.page
-
-    def is_too_wide(self) -> bool:
-        return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
-
-
 def until_step(page: Any, step: int) -> None:
     done = page.get_by_role("progressbar").first
     end = time.monotonic() + PATIENCE / 1000
@@ -111,37 +89,10 @@ def until_step(page: Any, step: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright drives the page: pip install playwright")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine: apt install chromium")
-    with driver.sync_playwright() as playing:
-        found = playing.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield found
-        found.close()
-
-
-@pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One for the page, whose jobs do run."""
     with with_cart(tmp_path_factory.mktemp("page") / "runs") as running:
         yield running
-
-
-@pytest.fixture
-def visit(browser: Any, service: Any) -> Iterator[Callable[..., Visit]]:
-    """Opens tabs; that none of them complained is part of every test."""
-    visits: list[Visit] = []
-
-    def start(width: int = 1280, scheme: str = "light", url: str = "") -> Visit:
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        visits.append(Visit(page, url) if url else Visit(page, service.url, service.settings.token))
-        return visits[-1]
-
-    yield start
-    for one in visits:
-        one.page.close()
-        assert one.complaints == []
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +166,7 @@ def test_from_a_run_down_to_its_tokens(visit: Callable[..., Visit], sums: dict[s
     tab = visit()
     page = tab.open("/")
     page.get_by_role("link", name="sums", exact=True).click()
-    page.get_by_role("link", name="Groups").click()
+    page.get_by_role("link", name="Groups", exact=True).click()
     page.get_by_text("2 groups of 4").wait_for()
     # Attempts that all scored the same have nothing to colour.
     group = max(sums["groups"], key=lambda one: max(attempt["advantage"] for attempt in one["attempts"]))
@@ -232,6 +183,12 @@ def test_from_a_run_down_to_its_tokens(visit: Callable[..., Visit], sums: dict[s
     assert tokens.count() == best["length"]
     tokens.first.focus()
     page.get_by_text(re.compile("advantage .*chance")).wait_for()
+    tokens.last.click()
+    link, own = page.url, page.locator(".readout code").inner_text()
+    assert "token=" not in link
+    colleague = visit().open(f"{urlsplit(link).path}?{urlsplit(link).query}")
+    colleague.locator(".readout code").get_by_text(own, exact=True).wait_for()
+    tokens.first.focus()
     shown = tokens.first.evaluate("(token) => getComputedStyle(token).backgroundColor")
     assert (shown == "rgba(0, 0, 0, 0)") == (best["advantage"] == 0)
 
@@ -248,12 +205,12 @@ class Clicks:
         self.count += 1
         what.click()
 
-    def to_the_best_attempt(self) -> Any:
+    def to_the_best_attempt(self, group: str = "") -> Any:
         box = self.curve.bounding_box()
         self.count += 1
         self.page.mouse.click(box["x"] + box["width"] - 14, box["y"] + box["height"] / 2)  # the newest step
         self.page.wait_for_url("**/groups/*")  # curves have buttons that open something, too
-        self.click(self.page.locator("section button[aria-expanded]").first)
+        self.click(self.page.locator("section button[aria-expanded]", has_text=f"Group {group}").first)
         self.click(self.page.get_by_role("listitem").filter(has=self.page.get_by_title("Advantage")).first)
         return self.page
 
@@ -282,13 +239,15 @@ DESIGNS = {
 }  # fmt: skip
 PROGRAMS = {
     "product": "code", "environment": "programs", "model_name": "tiny", "num_generations": 4, "tasks_per_step": 2,
-    "num_episodes": 1, "eval_steps": 0, "max_new_tokens": 24, "threads": 1,
-    "options": {"families": "word_problems", "warm_steps": 0, "search_every": 0},
+    "num_episodes": 2, "eval_steps": 0, "max_new_tokens": 24, "threads": 1,
+    "options": {
+        "families": "word_problems", "warm_steps": 1, "search_every": 1, "search_budget": 16, "search_problems": 1,
+    },
 }  # fmt: skip
 
 
 @pytest.mark.long
-def test_three_clicks_lead_from_a_curve_to_a_design_and_to_a_programs_cases(
+def test_three_clicks_lead_from_a_curve_to_a_design_a_programs_cases_and_a_search_tree(
     visit: Callable[..., Visit], service: Any
 ) -> None:
     for name, config in (("designs", DESIGNS), ("programs", PROGRAMS)):
@@ -302,6 +261,14 @@ def test_three_clicks_lead_from_a_curve_to_a_design_and_to_a_programs_cases(
     page = reader.to_the_best_attempt()
     page.get_by_role("heading", name="The program").wait_for()
     assert reader.count <= 3
+    searched = [one["id"] for one in service.get("/api/runs/programs/groups/2").json()["groups"] if one["id"][0] == "s"]
+    reader = Clicks(visit(), "programs")
+    page = reader.to_the_best_attempt(searched[0])
+    page.get_by_role("heading", name="The search tree").wait_for()
+    assert reader.count <= 3
+    page.get_by_text(re.compile(r"\d+ visits?, mean .*, best ")).first.wait_for()
+    page.get_by_role("button", name="Expand all").click()
+    page.get_by_role("button", name="Only the path taken").wait_for()
 
 
 def test_runs_are_found_labelled_put_away_and_compared(visit: Callable[..., Visit], sums: dict[str, Any]) -> None:
@@ -335,8 +302,8 @@ def test_runs_are_found_labelled_put_away_and_compared(visit: Callable[..., Visi
 AXE = SOURCE / "node_modules" / "axe-core" / "axe.min.js"
 TOUR = (
     "/", "/new", "/runs/cart", "/runs/cart/groups", "/runs/cart/hints", "/runs/cart/settings", "/runs/sums",
-    "/runs/nothing", "/compare?run=cart&run=sums", "/workflows", "/workflows/check", "/workflows/convert", "/chat",
-    "/settings",
+    "/runs/nothing", "/compare?run=cart&run=sums", "/workflows", "/workflows/edit", "/workflows/check",
+    "/workflows/convert", "/chat", "/settings",
 )  # fmt: skip
 
 
@@ -381,6 +348,100 @@ def test_a_workflow_is_designed_downloaded_and_checked(visit: Callable[..., Visi
     page.get_by_role("button", name="Check and simulate it").click()
     page.get_by_role("button", name="Check", exact=True).click()
     page.get_by_text("It is in order").wait_for()
+
+
+def test_a_workflow_is_changed_by_hand_and_the_score_follows(visit: Callable[..., Visit]) -> None:
+    tab = visit()
+    page = tab.open("/workflows/edit")
+    page.get_by_label("Begin with an example").locator("visible=true").select_option("order_fulfilment")
+    page.get_by_role("button", name="Open", exact=True).click()
+    score = page.get_by_role("status").filter(has_text="before")
+    score.wait_for(timeout=600_000)
+    before = score.inner_text()
+    count = page.get_by_label("Servers of shop system")
+    count.fill(str(int(count.input_value()) + 1))
+    count.press("Enter")
+    page.get_by_role("button", name=re.compile("Undo .* of shop system")).wait_for()
+    assert score.inner_text() != before
+    page.get_by_label("Activity to move").select_option("confirm order")
+    page.get_by_label("Activity next to it").select_option("charge customer")
+    page.get_by_role("button", name="Move", exact=True).click()
+    page.get_by_role("alert").get_by_text("comes before").first.wait_for()
+    page.get_by_role("button", name="Undo all").click()
+    page.get_by_role("alert").wait_for(state="detached")
+    until(lambda: score.inner_text() == before)
+    page.get_by_label("Show the process before the edits").check()
+    page.get_by_role("img", name=re.compile("before")).wait_for()
+    assert not tab.is_too_wide()
+
+
+OLD_RUNS = Path(__file__).parents[1] / "fixtures" / "old_runs"
+
+
+@pytest.mark.parametrize("kind", ["control", "language", "designer"])
+def test_a_run_of_an_earlier_version_opens(visit: Callable[..., Visit], service: Any, kind: str) -> None:
+    shutil.copytree(OLD_RUNS / kind, service.settings.runs_dir / f"old-{kind}")
+    page = visit().open(f"/runs/old-{kind}")
+    page.get_by_role("heading", name=f"old-{kind}").wait_for()
+    page.get_by_role("img", name="Reward by step").locator("canvas").wait_for()
+    page.get_by_role("link", name="Groups", exact=True).click()
+    page.get_by_text(re.compile(r"\d+ groups? of \d")).wait_for()
+    page.get_by_role("link", name="Settings", exact=True).last.click()
+    page.get_by_label("Find a setting").wait_for()
+
+
+def make_large_run(folder: Path) -> None:
+    """10,000 metrics, a design of 2,000 activities, and a last line that is half written."""
+    path = create_run(TrainingConfig.from_dict({"output_dir": str(folder), "run_name": "large"}))
+    log = EventLog(path / "events.jsonl")
+    metrics = {"reward/mean": 1.0, **{f"my/{number}": float(number) for number in range(10_000)}}
+    for step in (1, 2):
+        log.append(Event("large", log.count, 1, time.time(), step, "step", {"metrics": metrics}))
+    log.close()
+    with open(path / "events.jsonl", "ab") as file:
+        file.write(b'{"v": 1, "run": "lar')
+    design = Design("large", Sequence(tuple(Activity(f"task {number}") for number in range(2000))))
+    drawn = json.dumps({"kind": "design", "workflow": write_design(design).decode()})
+    record = GroupRecord(
+        "g", "t", "g/m0", 1.0, {}, (), 0.5, 1, "finished", "", 1, "large", "draw it", exhibit=lambda: drawn
+    )  # fmt: skip
+    (path / "groups").mkdir(exist_ok=True)
+    write_groups(path / "groups" / "000002.parquet", 2, [record])
+
+
+def test_what_is_too_much_for_a_page_is_said_and_the_rest_is_shown(visit: Callable[..., Visit], service: Any) -> None:
+    make_large_run(service.settings.runs_dir)
+    page = visit().open("/runs/large")
+    page.get_by_role("img", name="Reward by step").locator("canvas").wait_for()
+    page.get_by_text("8,001 more metrics").wait_for()
+    page.get_by_label("Another metric").fill("my/77")
+    page.keyboard.press("Enter")
+    page.get_by_role("img", name="my/77 by step").wait_for()
+    page = visit().open("/runs/large/attempts/2/g/m0")
+    page.get_by_role("img", name="The workflow t").wait_for()
+    assert page.evaluate(LONGEST_FRAME) < 2000
+
+
+def test_a_connection_lost_in_mid_drag_costs_nothing(visit: Callable[..., Visit]) -> None:
+    tab = visit()
+    page = tab.open("/runs/cart")
+    curve = page.get_by_role("img", name="Reward by step")
+    curve.locator("canvas").wait_for()
+    box = curve.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+    page.mouse.down()
+    page.route("**/api/**", lambda route: route.abort())
+    page.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=4)
+    page.mouse.up()
+    page.get_by_role("alert").wait_for()
+    page.get_by_text(re.compile(r"Steps \d+ to \d+")).wait_for()
+    page.unroute("**/api/**")
+    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("alert").wait_for(state="detached")
+    page.get_by_text(re.compile(r"Steps \d+ to \d+")).wait_for()
+    assert all("ERR_FAILED" in told for told in tab.complaints)
+    tab.complaints.clear()
 
 
 def test_a_conversation_is_held_and_kept(visit: Callable[..., Visit]) -> None:
@@ -448,8 +509,10 @@ def test_a_key_is_asked_for_where_one_is_needed(visit: Callable[..., Visit], ser
     page.get_by_text("No runs yet").wait_for()
     page.get_by_text("Live", exact=True).wait_for()
     assert page.get_by_role("link", name=re.compile("run$")).count() == 0  # reading only
-    page = tab.open("/workflows/check")
-    page.get_by_text("Your key is read-only").locator("visible=true").wait_for()
+    for path in ("/new", "/workflows", "/workflows/edit", "/chat", "/workflows/check"):
+        page = tab.open(path)
+        page.get_by_text("Your key is read-only").wait_for()
+        assert page.locator("main form").count() == 0, f"{path} offers what the key may not do"
     page.get_by_text("Live", exact=True).wait_for()
     page.wait_for_load_state("networkidle")
     guarded.server.should_exit = True
@@ -585,7 +648,8 @@ def test_markup_in_any_string_stays_text(visit: Callable[..., Visit], service: A
         assert page.locator("[data-planted]").count() == 0, path
 
     see("/runs/planted", "message")
-    page.locator("select", has_text="Show another metric").select_option(f"metric {MARKUP}")
+    page.get_by_label("Another metric").fill(f"metric {MARKUP}")
+    page.keyboard.press("Enter")
     chart = page.locator(".grid [role=img]").last
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()

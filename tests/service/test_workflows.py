@@ -104,3 +104,26 @@ def test_designs_that_are_not_there_and_examples_that_are(service: Any) -> None:
     examples = {one["name"]: one for one in service.get("/api/workflows/examples").json()["examples"]}
     assert "start: loan.bpmn" in examples["loan"]["requirements"]
     assert "<bpmn:definitions" in examples["loan"]["workflow"]
+
+
+def test_a_workflow_is_edited_scored_and_kept(service: Any, made: dict[str, Any]) -> None:
+    drawn = service.get(f"/api/workflows/{made['id']}/download/json").text
+    asked = {"workflow": drawn, "requirements": SMALL}
+    opened = service.post("/api/workflows/edit", asked, timeout=600).json()
+    assert opened["ok"]
+    assert opened["edits"] == []
+    assert opened["score"] == opened["before"]["score"] > 0
+    assert opened["pools"]["cook"] == {"count": opened["pools"]["cook"]["count"], "least": 1, "most": 3}
+    assert opened["chances"]["pour fails"] == 0
+    edits = [{"do": "staff", "pool": "cook", "count": 1}, {"do": "chance", "of": "pour fails", "value": 0.5}]
+    found = service.post("/api/workflows/edit", {**asked, "edits": edits}).json()
+    assert (found["ok"], found["edits"]) == (True, ["1 of cook", "pour fails: 0.5"])
+    assert found["requirements"]["activities"]["pour"]["failure"] == 0.5
+    assert b"boil" in service.get(next(one["url"] for one in found["downloads"] if one["format"] == "bpmn")).content
+    back = {"do": "move", "activity": "pour", "place": "before", "other": "boil water"}
+    broken = service.post("/api/workflows/edit", {**asked, "edits": [back]}).json()
+    assert (broken["ok"], broken["score"]) == (False, 0)
+    assert broken["broken"]
+    refused = service.post("/api/workflows/edit", {**asked, "edits": [{"do": "staff", "pool": "cok", "count": 1}]})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "config")
+    assert "did you mean 'cook'" in refused.json()["error"]["message"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,17 @@ import pytest
 
 from groupwise.errors import RunError
 from groupwise.training import events as module
-from groupwise.training.events import LARGEST, EventLog, decode, encode, is_numbers, plain, read_events, sound_events
+from groupwise.training.events import (
+    LARGEST,
+    EventLog,
+    decode,
+    encode,
+    is_numbers,
+    looked_at_events,
+    plain,
+    read_events,
+    sound_events,
+)
 from groupwise.types import EVENT_TYPES, Event
 
 LINE = {"v": 1, "run": "r", "seq": 0, "attempt": 1, "time": 5.5, "step": 2, "type": "step", "data": {}}
@@ -192,3 +204,54 @@ def test_only_a_newer_version_is_refused(log: Path, version: Any, newer: bool) -
         return
     with pytest.raises(RunError, match=f"its events have version {version}, this one reads 1"):
         read_events(log)
+
+
+@pytest.fixture
+def long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """3,000 steps with an evaluation after every tenth, one hint, and an end; long enough to be read in part."""
+    monkeypatch.setattr("groupwise.training.events.LONG", 1000)
+    monkeypatch.setattr("groupwise.training.events.THINNED", 50)
+    path = tmp_path / "events.jsonl"
+    lines: list[bytes] = []
+
+    def add(step: int, kind: str, data: dict[str, Any]) -> None:
+        lines.append(encode(Event('a "run"', len(lines), 1, 1.0, step, kind, data)))
+
+    add(0, "start", {"total_steps": 3000})
+    for step in range(1, 3001):
+        add(step, "step", {"metrics": {"reward/mean": float(step)}, "note": '"type": "hint"'})
+        if step % 10 == 0:
+            add(step, "eval", {"metrics": {"eval/reward_mean": float(step)}})
+            add(step, "checkpoint", {"step": step})
+        if step == 1234:
+            add(step, "hint", {"code": "x", "message": "m", "remedy": "r"})
+    add(3000, "end", {"reason": "finished"})
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_a_long_log_is_read_in_part_but_nothing_rare_is_missed(long_log: Path) -> None:
+    found = looked_at_events(long_log)
+    kinds = Counter(event.type for event in found)
+    assert kinds["start"] == kinds["hint"] == kinds["end"] == 1
+    assert kinds["checkpoint"] == 0
+    steps = [event.step for event in found if event.type == "step"]
+    assert (steps[0], steps[-1]) == (1, 3000)
+    assert 40 <= len(steps) <= 60
+    assert max(later - one for one, later in pairwise(steps)) < 3 * 3000 / 50
+    evals = [event.step for event in found if event.type == "eval"]
+    assert (evals[0], evals[-1]) == (10, 3000)
+    assert 50 <= len(evals) <= 70
+    assert [event.seq for event in found] == sorted({event.seq for event in found})
+
+
+def test_a_long_log_that_is_damaged_ends_where_the_damage_begins(long_log: Path) -> None:
+    lines = long_log.read_bytes().splitlines(keepends=True)
+    long_log.write_bytes(b"".join(lines[:2000] + lines[2001:]))  # one is missing
+    assert looked_at_events(long_log) == read_events(long_log)
+    assert len(read_events(long_log)) == 2000
+    long_log.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])  # torn
+    assert (looked_at_events(long_log)[-1].type, looked_at_events(long_log)[-1].step) == ("eval", 3000)
+    long_log.write_bytes(b"".join(lines).replace(b'"v": 1', b'"v": 9'))
+    with pytest.raises(RunError, match="newer Groupwise"):
+        looked_at_events(long_log)

@@ -19,12 +19,19 @@ from groupwise.control.grpo import build
 from groupwise.errors import RunError
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import (
+    LARGEST_SEGMENT,
+    SEGMENTS,
+    SINGLES,
+    GroupFolder,
     damaged_groups,
-    groups_after,
+    forget_after,
+    kept_steps,
     numbered,
     read_groups,
+    read_step,
     rewards_of,
-    thin_groups,
+    segments,
+    to_drop,
     write_groups,
 )
 from groupwise.training.run import Run
@@ -144,28 +151,27 @@ def test_a_file_of_other_columns_or_kinds_or_with_holes_is_no_group_file(tmp_pat
             read_groups(path)
 
 
-def test_the_rewards_of_a_file_are_those_of_its_step(tmp_path: Path) -> None:
-    path = tmp_path / "1.parquet"
-    write_groups(path, 1, [replace(RECORD, total=total) for total in (1.0, None, 4.0, 7.0)])
-    assert rewards_of(path) == pytest.approx(
-        {"reward/mean": 4.0, "reward/std": 6**0.5, "reward/min": 1.0, "reward/max": 7.0}
-    )
-    write_groups(path, 1, [replace(RECORD, total=total) for total in (0.0, 0.0, 1.0)])
-    assert rewards_of(path)["reward/mean"] == pytest.approx(1 / 3), "a reward of 0 counts"
-    write_groups(path, 1, [replace(RECORD, total=None)])
-    assert rewards_of(path) == {}
-    path.write_bytes(b"x")
-    assert rewards_of(path) == {}
+def test_the_rewards_of_a_step_are_those_of_its_metrics(tmp_path: Path) -> None:
+    def of(*totals: float | None) -> dict[str, float]:
+        write_groups(tmp_path / "000001.parquet", 1, [replace(RECORD, total=total) for total in totals])
+        return rewards_of(read_step(tmp_path, 1) or ())
+
+    expected = {"reward/mean": 4.0, "reward/std": 6**0.5, "reward/min": 1.0, "reward/max": 7.0}
+    assert of(1.0, None, 4.0, 7.0) == pytest.approx(expected)
+    assert of(0.0, 0.0, 1.0)["reward/mean"] == pytest.approx(1 / 3), "a reward of 0 counts"
+    assert of(None) == {}
 
 
-def test_files_are_ordered_by_number_and_those_after_a_step_are_found(tmp_path: Path) -> None:
+def test_files_are_ordered_by_number_and_those_after_a_step_are_dropped(tmp_path: Path) -> None:
     for name in ("000002", "1000000", "999999", "mine", "000003"):
         write_groups(tmp_path / f"{name}.parquet", 1, [RECORD])
     (tmp_path / ".000009.parquet.7.tmp").write_bytes(b"half")
     (tmp_path / "000008.parquet").mkdir()
     assert [p.stem for p in numbered(tmp_path)] == ["000002", "000003", "999999", "1000000"]
-    assert [p.name for p in groups_after(tmp_path, 3)] == ["999999.parquet", "1000000.parquet", ".000009.parquet.7.tmp"]
-    assert len(groups_after(tmp_path, 2)) == 4
+    forget_after(tmp_path, 3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "000002.parquet", "000003.parquet", "000008.parquet", "mine.parquet",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("look_at", "found"), [(1, []), (2, ["000002"]), (3, ["000001", "000002"])])
@@ -188,7 +194,7 @@ def test_a_long_run_keeps_its_history_ever_more_coarsely(tmp_path: Path) -> None
     run = Run(create_run(cfg))
     for step in range(1, 201):
         run.write_groups(step, [], limit=40)
-    kept = [int(path.stem) for path in numbered(run.path / "groups")]
+    kept = kept_steps(run.path / "groups")
     assert len(kept) <= 40
     assert kept[0] == 1
     assert kept[-5:] == [196, 197, 198, 199, 200], "the newest are all there"
@@ -196,5 +202,69 @@ def test_a_long_run_keeps_its_history_ever_more_coarsely(tmp_path: Path) -> None
     run.close()
 
 
-def test_nothing_is_deleted_without_a_limit(tmp_path: Path) -> None:
-    assert thin_groups(tmp_path) == set()
+def records(step: int) -> list[GroupRecord]:
+    """A step with its own rows; every fifth step has none."""
+    return [replace(FULL, trajectory_id=f"g/{step}", total=float(step))] * (step % 5)
+
+
+def test_older_steps_share_files_and_are_read_as_they_were_written(tmp_path: Path) -> None:
+    folder, steps = GroupFolder(tmp_path), range(1, 1 + 3 * SINGLES)
+    for step in steps:
+        folder.write(step, records(step))
+    assert kept_steps(tmp_path) == list(steps), "nothing is dropped without a limit"
+    assert len(segments(tmp_path)) == 2
+    for step in steps:
+        write_groups(tmp_path / "x.parquet", step, records(step))
+        assert read_step(tmp_path, step) == read_groups(tmp_path / "x.parquet")
+    assert read_step(tmp_path, 1000) is None
+    folder.sync()  # what was packed needs no more syncing
+
+
+def test_a_very_long_run_has_few_files(tmp_path: Path) -> None:
+    folder, most = GroupFolder(tmp_path), 0
+    for step in range(1, 3001):
+        folder.write(step, [], limit=600)
+        most = max(most, len(list(tmp_path.iterdir())))
+    assert most <= SINGLES + SEGMENTS + 2
+    kept = kept_steps(tmp_path)
+    assert 400 < len(kept) <= 600
+    assert (kept[0], kept[-100:]) == (1, list(range(2901, 3001)))
+    assert max(later - one for one, later in itertools.pairwise(kept)) <= 64
+    assert LARGEST_SEGMENT > 2 * SINGLES
+
+
+def test_resuming_cuts_segments_and_drops_what_a_crash_left_twice(tmp_path: Path) -> None:
+    folder = GroupFolder(tmp_path)
+    for step in range(1, SINGLES + 10):
+        folder.write(step, records(step))
+    (segment,) = segments(tmp_path)
+    write_groups(tmp_path / "000007.parquet", 7, records(7))  # the segment was written, its sources not yet deleted
+    forget_after(tmp_path, 20)
+    assert kept_steps(tmp_path) == list(range(1, 21))
+    assert [path.name for path in tmp_path.iterdir()] == [segment.name]
+    assert read_step(tmp_path, 7) is not None
+    assert GroupFolder(tmp_path)._steps == 20
+    forget_after(tmp_path, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_files_stop_neither_training_nor_reading(tmp_path: Path) -> None:
+    folder = GroupFolder(tmp_path)
+    for step in range(1, SINGLES + 2):
+        folder.write(step, records(step))
+    (segment,) = segments(tmp_path)
+    segment.write_bytes(b"PAR1xPAR1")
+    for step in range(SINGLES + 2, 3 * SINGLES):
+        folder.write(step, records(step), limit=SINGLES)
+    assert kept_steps(tmp_path)[-1] == 3 * SINGLES - 1
+    with pytest.raises(RunError, match="is not a group file"):
+        read_step(tmp_path, 3)
+    assert damaged_groups(tmp_path) == [segment]
+    forget_after(tmp_path, 1)
+    assert segment.exists(), "what is damaged is set aside, not deleted"
+
+
+def test_every_second_step_goes_where_they_are_densest() -> None:
+    assert to_drop([], 1) == to_drop([1], 1) == set()
+    assert to_drop(range(1, 9), 1) == {2, 4, 6}
+    assert to_drop([1, 3, 5, 6, 7, 8, 9, 10], 1) == {6, 8}

@@ -50,8 +50,18 @@ const html = (parts: TemplateStringsArray, ...values: (string | number)[]): stri
 
 type Shown = { seriesName: string; value: Point; color: string };
 
+/** An axis for numbers that differ by rounding only would make a drama of it: it spans at least a thousandth of them. */
+function calm(lines: Line[]): { min?: number; max?: number } {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { points } of lines) for (const [, value] of points) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  const span = 1e-3 * Math.max(Math.abs(low), Math.abs(high));
+  return high - low < span ? { min: low - span, max: high + span } : {};
+}
+
 /** On a logarithmic axis, numbers that have no logarithm are left out. */
 const drawable = (points: Point[], log: boolean): Point[] => (log ? points.filter(([, value]) => value > 0) : points);
+
+const limits = ({ min, max }: { min?: number; max?: number }) => ({ min: min ?? null, max: max ?? null });
 
 export function lineOptions(lines: Line[], look: Look): Record<string, unknown> {
   const colours = palette();
@@ -65,7 +75,7 @@ export function lineOptions(lines: Line[], look: Look): Record<string, unknown> 
     grid: { left: 2, right: 12, top: 8, bottom: 3, containLabel: true },
     tooltip: { ...tooltip(colours), trigger: "axis", axisPointer: { lineStyle: { color: colours.faint } }, formatter: told },
     xAxis: { type: "value", min: look.range[0], max: look.range[1], ...(look.axis === "Step" ? { minInterval: 1 } : {}), ...axis(colours), splitLine: { show: false } },
-    yAxis: { type: look.log ? "log" : "value", scale: !look.share, splitNumber: 4, ...axis(colours), ...(look.share && !look.log ? shares(colours) : {}) },
+    yAxis: { type: look.log ? "log" : "value", scale: !look.share, splitNumber: 4, ...axis(colours), ...(look.log ? {} : look.share ? shares(colours) : limits(calm(lines))) },
     series: seriesOf(lines, look.log, colours),
   };
 }
@@ -92,6 +102,7 @@ function seriesOf(lines: Line[], log: boolean, colours: ReturnType<typeof palett
 /** What changes of `lineOptions` when a curve grows. */
 export const lineNumbers = (lines: Line[], look: Look): Record<string, unknown> => ({
   xAxis: { min: look.range[0], max: look.range[1] },
+  ...(look.log || look.share ? {} : { yAxis: limits(calm(lines)) }),
   series: seriesOf(lines, look.log, palette()).map(({ data, showSymbol }) => ({ data, showSymbol })),
 });
 

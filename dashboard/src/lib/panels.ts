@@ -36,6 +36,11 @@ function panelOf(title: string, metrics: Metric[]): Panel {
   return { title, says: ordered.map(told).join(" "), unit, lines, wide: WIDE.includes(title) };
 }
 
+/** Below this, a loss or a divergence is what float32 rounds to, and stands for 0; other numbers mean what they are. */
+const ROUNDING = 1e-6;
+const isRounded = (metric: string, unit: string) => unit === "nats" || metric.startsWith("loss/");
+export const cleaned = (value: number, metric: string, unit: string): number => (Math.abs(value) < ROUNDING && isRounded(metric, unit) ? 0 : value);
+
 /** A chart of one metric that has none of its own. */
 export const single = (name: string, metric: Metric | undefined): Panel =>
   ({ title: name, says: metric ? told(metric) : "", unit: metric?.unit ?? "", lines: [{ metric: name, name, tone: "accent" }] });

@@ -21,6 +21,26 @@ export interface components {
             runs: string[];
         };
         /**
+         * AssignEdit
+         * @description Have another pool do an activity.
+         * @example {
+         *       "do": "assign",
+         *       "activity": "…",
+         *       "pool": "…"
+         *     }
+         */
+        AssignEdit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            do: "assign";
+            /** Activity */
+            activity: string;
+            /** Pool */
+            pool: string;
+        };
+        /**
          * AttemptView
          * @example {
          *       "trajectory_id": "g7/m3",
@@ -100,6 +120,26 @@ export interface components {
              * @default
              */
             text: string;
+        };
+        /**
+         * ChanceEdit
+         * @description Change one of the probabilities that the answer lists as `chances`.
+         * @example {
+         *       "do": "chance",
+         *       "of": "…",
+         *       "value": 0.5
+         *     }
+         */
+        ChanceEdit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            do: "chance";
+            /** Of */
+            of: string;
+            /** Value */
+            value: number;
         };
         /**
          * ChatAnswer
@@ -315,6 +355,8 @@ export interface components {
         /**
          * ConversationList
          * @example {
+         *       "total": 30,
+         *       "next": 1,
          *       "conversations": [
          *         {
          *           "conversation_id": "3f9a2c",
@@ -328,6 +370,16 @@ export interface components {
          *     }
          */
         ConversationList: {
+            /**
+             * Total
+             * @description How many there are in all.
+             */
+            total: number;
+            /**
+             * Next
+             * @description The place of the first one of the next page; null on the last page.
+             */
+            next: number | null;
             /** Conversations */
             conversations: components["schemas"]["ConversationSummary"][];
         };
@@ -608,6 +660,166 @@ export interface components {
             cannot: string;
         };
         /**
+         * EditRequest
+         * @description A workflow, its requirements, and edits in their order. Without edits, the answer says what can be edited.
+         * @example {
+         *       "workflow": "{\"kind\": \"task\", \"name\": \"pour\"}",
+         *       "format": "bpmn",
+         *       "requirements": "name: tea",
+         *       "edits": [
+         *         {
+         *           "do": "move",
+         *           "activity": "…",
+         *           "place": "before",
+         *           "other": "…"
+         *         }
+         *       ],
+         *       "seed": 1
+         *     }
+         */
+        EditRequest: {
+            /**
+             * Workflow
+             * @description The workflow's text, in any readable format.
+             */
+            workflow: string;
+            /**
+             * Format
+             * @description Its format. Default: detected.
+             */
+            format?: string | null;
+            /** Requirements */
+            requirements: string | {
+                [key: string]: unknown;
+            };
+            /**
+             * Edits
+             * @default []
+             */
+            edits: (components["schemas"]["MoveEdit"] | components["schemas"]["ChanceEdit"] | components["schemas"]["RuleEdit"] | components["schemas"]["StaffEdit"] | components["schemas"]["AssignEdit"])[];
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+        };
+        /**
+         * EditView
+         * @description The edited workflow with its score, beside what it was before, and what can be edited next.
+         * @example {
+         *       "id": "cart-7",
+         *       "name": "…",
+         *       "ok": true,
+         *       "score": 0.5,
+         *       "explanation": {},
+         *       "performance": {},
+         *       "broken": [
+         *         {}
+         *       ],
+         *       "contradictions": [
+         *         {}
+         *       ],
+         *       "before": {},
+         *       "edits": [
+         *         "…"
+         *       ],
+         *       "changes": [
+         *         "…"
+         *       ],
+         *       "chances": {},
+         *       "pools": {},
+         *       "activities": {},
+         *       "rules": [
+         *         "…"
+         *       ],
+         *       "requirements": {},
+         *       "svg": "<svg/>",
+         *       "downloads": [
+         *         {
+         *           "format": "bpmn",
+         *           "title": "Baseline",
+         *           "suffix": ".bpmn",
+         *           "url": "…",
+         *           "cannot": "…"
+         *         }
+         *       ]
+         *     }
+         */
+        EditView: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Ok */
+            ok: boolean;
+            /**
+             * Score
+             * @description 0 if a rule is broken, null if no workflow could keep them all.
+             */
+            score: number | null;
+            /** Explanation */
+            explanation: {
+                [key: string]: unknown;
+            } | null;
+            /** Performance */
+            performance: {
+                [key: string]: unknown;
+            } | null;
+            /** Broken */
+            broken: {
+                [key: string]: unknown;
+            }[];
+            /** Contradictions */
+            contradictions: {
+                [key: string]: unknown;
+            }[];
+            /** Before */
+            before: {
+                [key: string]: unknown;
+            };
+            /**
+             * Edits
+             * @description The edits in words.
+             */
+            edits: string[];
+            /**
+             * Changes
+             * @description How the workflow differs from the one sent.
+             */
+            changes: string[];
+            /** Chances */
+            chances: {
+                [key: string]: number;
+            };
+            /** Pools */
+            pools: {
+                [key: string]: {
+                    [key: string]: number;
+                };
+            };
+            /** Activities */
+            activities: {
+                [key: string]: {
+                    [key: string]: unknown;
+                };
+            };
+            /**
+             * Rules
+             * @description The kinds of rules that can be added.
+             */
+            rules: string[];
+            /** Requirements */
+            requirements: {
+                [key: string]: unknown;
+            };
+            /** Svg */
+            svg: string;
+            /** Downloads */
+            downloads: components["schemas"]["DownloadView"][];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
          * ErrorDetail
          * @description What went wrong (with the value and the limit), what to do about it, and which field caused it.
          * @example {
@@ -737,7 +949,7 @@ export interface components {
         };
         /**
          * ExhibitView
-         * @description What else can be shown of an attempt: an episode's moments, a design as a drawing, or a program's cases.
+         * @description What else can be shown: an episode's moments, a design as a drawing, a program's cases, or a search tree.
          * @example {
          *       "kind": "episode",
          *       "svg": "<svg/>",
@@ -751,7 +963,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "episode" | "design" | "program";
+            kind: "episode" | "design" | "program" | "search";
             /**
              * Svg
              * @description A design, drawn.
@@ -922,6 +1134,46 @@ export interface components {
             zero_signal: boolean;
             /** Attempts */
             attempts: components["schemas"]["AttemptView"][];
+        };
+        /**
+         * GroupingView
+         * @description How a strategy divides the attempts of a step.
+         * @example {
+         *       "run": "cart-7",
+         *       "step": 30,
+         *       "strategy": "…",
+         *       "iterations": [
+         *         [
+         *           1
+         *         ]
+         *       ],
+         *       "names": {},
+         *       "earlier_steps": [
+         *         1
+         *       ]
+         *     }
+         */
+        GroupingView: {
+            /** Run */
+            run: string;
+            /** Step */
+            step: number;
+            /** Strategy */
+            strategy: string;
+            /**
+             * Iterations
+             * @description Each attempt's group after every iteration; −1 means none yet. The last is the result.
+             */
+            iterations: number[][];
+            /** Names */
+            names: {
+                [key: string]: string;
+            };
+            /**
+             * Earlier Steps
+             * @description Steps that a strategy with a memory was shown first.
+             */
+            earlier_steps: number[];
         };
         /**
          * Health
@@ -1211,6 +1463,32 @@ export interface components {
             step: number | null;
         };
         /**
+         * MoveEdit
+         * @description Put an activity directly before or after another one, or in parallel to it.
+         * @example {
+         *       "do": "move",
+         *       "activity": "…",
+         *       "place": "before",
+         *       "other": "…"
+         *     }
+         */
+        MoveEdit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            do: "move";
+            /** Activity */
+            activity: string;
+            /**
+             * Place
+             * @enum {string}
+             */
+            place: "before" | "after" | "beside";
+            /** Other */
+            other: string;
+        };
+        /**
          * Order
          * @example {
          *       "job": "a70f03aaa79a43f1",
@@ -1259,6 +1537,38 @@ export interface components {
          */
         Refusal: {
             error: components["schemas"]["ErrorDetail"];
+        };
+        /**
+         * RuleEdit
+         * @description Add a rule: a pair of activities, one activity (`must_include`), or seconds (`deadline`).
+         * @example {
+         *       "do": "rule",
+         *       "rule": "…",
+         *       "first": "…",
+         *       "then": "…",
+         *       "seconds": 0.5
+         *     }
+         */
+        RuleEdit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            do: "rule";
+            /** Rule */
+            rule: string;
+            /**
+             * First
+             * @default
+             */
+            first: string;
+            /**
+             * Then
+             * @default
+             */
+            then: string;
+            /** Seconds */
+            seconds?: number | null;
         };
         /**
          * RunList
@@ -1537,6 +1847,7 @@ export interface components {
          *           "worry": "…"
          *         }
          *       ],
+         *       "left_out": 1,
          *       "report": true
          *     }
          */
@@ -1622,6 +1933,11 @@ export interface components {
              * @description The metrics it has logged so far, in the order to show them.
              */
             known: components["schemas"]["MetricView"][];
+            /**
+             * Left Out
+             * @description Metrics that are too many to be drawn, and so are not among `known`.
+             */
+            left_out: number;
             /**
              * Report
              * @description Whether it has a report: GET /api/runs/{run}/report.
@@ -1772,6 +2088,177 @@ export interface components {
             }[];
         } & {
             [key: string]: unknown;
+        };
+        /**
+         * StaffEdit
+         * @description Give a pool so many servers.
+         * @example {
+         *       "do": "staff",
+         *       "pool": "…",
+         *       "count": 1
+         *     }
+         */
+        StaffEdit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            do: "staff";
+            /** Pool */
+            pool: string;
+            /** Count */
+            count: number;
+        };
+        /**
+         * StepAttempts
+         * @description The scored attempts of a step, column by column; of very many, whole groups evenly spaced.
+         * @example {
+         *       "run": "cart-7",
+         *       "step": 30,
+         *       "recorded": 1,
+         *       "shown": 1,
+         *       "unscored": 1,
+         *       "not_finite": 1,
+         *       "ids": [
+         *         "…"
+         *       ],
+         *       "group_names": [
+         *         "…"
+         *       ],
+         *       "groups": [
+         *         1
+         *       ],
+         *       "tasks": [
+         *         "…"
+         *       ],
+         *       "totals": [
+         *         0.5
+         *       ],
+         *       "lengths": [
+         *         1
+         *       ],
+         *       "advantages": [
+         *         0.5
+         *       ],
+         *       "feature_names": [
+         *         "…"
+         *       ],
+         *       "features": [
+         *         [
+         *           0.5
+         *         ]
+         *       ],
+         *       "moments": [
+         *         [
+         *           1
+         *         ]
+         *       ],
+         *       "rewards": [
+         *         [
+         *           0.5
+         *         ]
+         *       ],
+         *       "values": [
+         *         [
+         *           21,
+         *           184.5,
+         *           500
+         *         ]
+         *       ],
+         *       "last_values": [
+         *         0.5
+         *       ],
+         *       "terminated": [
+         *         true
+         *       ],
+         *       "explained_variance": 0.5,
+         *       "gamma": 0.5,
+         *       "gae_lambda": 0.5,
+         *       "size_unit": "…"
+         *     }
+         */
+        StepAttempts: {
+            /** Run */
+            run: string;
+            /** Step */
+            step: number;
+            /**
+             * Recorded
+             * @description Attempts in the file.
+             */
+            recorded: number;
+            /** Shown */
+            shown: number;
+            /**
+             * Unscored
+             * @description Left out because they have no finite score.
+             */
+            unscored: number;
+            /**
+             * Not Finite
+             * @description Left out because an observation or reward is not finite.
+             */
+            not_finite: number;
+            /** Ids */
+            ids: string[];
+            /** Group Names */
+            group_names: string[];
+            /**
+             * Groups
+             * @description Each attempt's place in `group_names`.
+             */
+            groups: number[];
+            /** Tasks */
+            tasks: string[];
+            /** Totals */
+            totals: number[];
+            /** Lengths */
+            lengths: number[];
+            /**
+             * Advantages
+             * @description What the run learned from: the mean over an attempt's actions.
+             */
+            advantages: number[];
+            /** Feature Names */
+            feature_names: string[];
+            /**
+             * Features
+             * @description What clusters are made of, one row per attempt.
+             */
+            features: number[][];
+            /**
+             * Moments
+             * @description The steps of an attempt that were recorded.
+             */
+            moments: number[][];
+            /**
+             * Rewards
+             * @description What was earned up to each moment since the one before.
+             */
+            rewards: number[][];
+            /**
+             * Values
+             * @description What a linear critic fitted to these attempts expects.
+             */
+            values: number[][];
+            /**
+             * Last Values
+             * @description What it expects after the last moment; 0 after an end.
+             */
+            last_values: number[];
+            /** Terminated */
+            terminated: boolean[];
+            /** Explained Variance */
+            explained_variance: number | null;
+            /** Gamma */
+            gamma: number;
+            /** Gae Lambda */
+            gae_lambda: number;
+            /**
+             * Size Unit
+             * @description What a group's size counts in the loss: actions or attempts.
+             */
+            size_unit: string;
         };
         /**
          * TokenView

@@ -108,7 +108,10 @@ export class Watch {
     const curve = this.curve("groups/zero_spread_share");
     if (!curve) return null;
     const last = curve.values.findLastIndex((value) => value < 0.999);
-    return curve.values.length - 1 - last >= SILENT ? curve.steps[last + 1]! : null;
+    const silent = curve.values.length - 1 - last;
+    const isOver = !["running", "created", "queued", "stopping"].includes(this.run?.state ?? "running");
+    // A short run that never had any signal is no different: waiting for more steps would change nothing.
+    return silent >= SILENT || (last < 0 && silent > 0 && isOver) ? curve.steps[last + 1]! : null;
   }
 
   private wanted(known: Metric[]): string[] {

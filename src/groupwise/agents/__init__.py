@@ -24,5 +24,5 @@ In the order data flows:
 
 For people who use a trained model: `agent` and `settings` (an agent from Python), `conversation/chat` (the command),
 `openai/`, `chat_service` and `chat_worker` (the service), `export` (a folder for Transformers), `commands` (the
-command line).
+command line), `starter` (`groupwise init` for data).
 """

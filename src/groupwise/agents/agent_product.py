@@ -11,7 +11,8 @@ from groupwise.agents.conversation.custom_rollout import rollout_for
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations, conversation_tasks
 from groupwise.agents.environments.checker import check_conversation_environment
 from groupwise.agents.environments.contract import Scenarios
-from groupwise.agents.environments.registry import find_scenarios
+from groupwise.agents.environments.equipped import EquippedScenarios, scenarios_of
+from groupwise.agents.environments.verifiers_episodes import VerifiersScenarios
 from groupwise.agents.evaluation import correct_in, grade, summary
 from groupwise.agents.language_product import LanguageSource, check_tool_format, policy_of, sampling
 from groupwise.agents.memory.run_memory import RunMemory
@@ -19,6 +20,7 @@ from groupwise.agents.memory.user_memory import UserMemory
 from groupwise.agents.model_start import load_start
 from groupwise.agents.model_start import open_run as open_start
 from groupwise.agents.model_start import pin_start as prepare
+from groupwise.agents.tools.tool_sources import described
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.errors import ConfigError, ContractError
@@ -47,14 +49,29 @@ SHOWN, LONGEST = 8, 2000  # conversations shown in reports, and characters of ea
 CHECKED = 4  # scenarios that the environment checker tries
 
 
-def check(cfg: TrainingConfig) -> None:
-    scenarios = find_scenarios(cfg.task)
+def check(cfg: TrainingConfig) -> tuple[str, ...]:
+    """Refuse settings that no run can be made of; return which tools the model will have."""
+    scenarios = scenarios_of(cfg)
     if cfg.task.options.get("memory") and isinstance(scenarios, RolloutScenarios):
         message = "task.options.memory has no effect on a rollout function, which writes its own messages"
         raise ConfigError(message, hint="Let the function use a UserMemory itself.", field="task.options.memory")
     find_reward(cfg.reward)
     check_tool_format(cfg)
     check_sampler(cfg)
+    return tools_found(scenarios)
+
+
+def tools_found(scenarios: Scenarios) -> tuple[str, ...]:
+    """What else the run will talk to, for a person; servers are started for this and stopped again."""
+    if isinstance(scenarios, VerifiersScenarios):
+        scenarios.close()
+        return (f"{len(scenarios.train) + len(scenarios.test)} tasks of {scenarios.name}, an environment of verifiers",)
+    if not isinstance(scenarios, EquippedScenarios):
+        return ()
+    try:
+        return tuple(described(scenarios.toolbox.tools.values()))
+    finally:
+        scenarios.close()
 
 
 def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:
@@ -79,8 +96,9 @@ def build(
     `reference` is the reference of an earlier policy, for a model that has learned since.
     """
     # A worker makes them again from the settings, or gets those that were made in code.
-    sent = scenarios or cfg.to_dict()["task"]
-    scenarios = scenarios or find_scenarios(cfg.task)
+    given = scenarios
+    scenarios = scenarios_of(cfg, given)
+    sent = scenarios if given else {name: cfg.to_dict()[name] for name in ("task", "tools")}
     own = reward or find_reward(cfg.reward) or EnvironmentReward()
     workers, learned_from = workers_and_reward(cfg, sent, reward, own)
     language = language or load_start(cfg)
@@ -98,6 +116,7 @@ def build(
     )  # fmt: skip
     tasks = NumberedTasks(conversation_tasks(scenarios, cfg.run.seed))
     source = AgentSource(cfg, policy, engine, tasks, talk, learned_from, collate, workers)
+    source.scenarios = scenarios
     evaluation = ConversationEvaluation(
         cfg, scenarios, engine, frame, absolute(own), source.scorer, talk.loop, remembered, workers
     )
@@ -137,6 +156,7 @@ class AgentSource(LanguageSource):
     """A language source that keeps the run's memory, if there is one, and closes its rollout's event loop."""
 
     rollout: Conversations
+    scenarios: Scenarios | None = None
 
     def join(self, ranks: Ranks) -> bool:
         # A memory is one file, which one process writes.
@@ -160,6 +180,8 @@ class AgentSource(LanguageSource):
         self.rollout.close()
         if self.rollout.memory is not None:
             self.rollout.memory.memory.close()
+        if isinstance(self.scenarios, EquippedScenarios | VerifiersScenarios):
+            self.scenarios.close()
         super().close()
 
 

@@ -19,8 +19,10 @@ class ConversationArchive:
     def __init__(self, file: Path) -> None:
         self._store = ConversationStore(file)
 
-    def newest(self, user: str, limit: int) -> list[dict[str, Any]]:
-        return [_summary(self._store.load(name)) for name in self._store.of_user(user)[:limit]]
+    def newest(self, user: str, begin: int, limit: int) -> tuple[int, list[dict[str, Any]]]:
+        """How many conversations the user has, and those from number `begin` on, newest first."""
+        names = self._store.of_user(user)
+        return len(names), [_summary(self._store.load(name)) for name in names[begin : begin + limit]]
 
     def read(self, name: str, user: str, *, admin: bool) -> dict[str, Any]:
         context = self._store.load(name)

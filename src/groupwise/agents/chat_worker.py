@@ -21,7 +21,8 @@ from groupwise.agents.model_start import find_chat_model
 from groupwise.agents.openai.completion import Completion, TextCompletion
 from groupwise.agents.openai.requests import read_request
 from groupwise.agents.settings import AgentConfig
-from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
+from groupwise.agents.tools.tool_sources import find_tools
+from groupwise.agents.tools.toolbox import Toolbox, ToolResult
 from groupwise.training.checkpoint import checkpoint_folders
 from groupwise.worker_process import by_operation
 

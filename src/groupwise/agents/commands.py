@@ -8,7 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,6 +50,7 @@ HELP = """/reset  start over
 /help   show this list
 Ctrl-C  stop the answer; at the prompt, quit"""
 SHOWN_CALLS = 16
+TOOL_SECONDS = 30.0  # as the default of tools.timeout
 CUT = {
     "length": "cut off after {tokens} tokens; --max-new-tokens allows more",
     "context": "cut off: the model's context is limited to {limit} tokens; /reset starts over",
@@ -67,8 +68,9 @@ def chat(
     stop: Annotated[tuple[str, ...], Parameter(help="Stop the answer at this text.")] = (),
     seed: Annotated[int, Parameter(help="Random seed; the same seed and messages give the same answers.")] = 0,
     tools: Annotated[
-        str | None, Parameter(help="Tools the model may call: a FILE.py with @tool functions, or module:name.")
-    ] = None,
+        tuple[str, ...],
+        Parameter(help="Tools the model may call: FILE.py, module:name, or MCP: servers.json, https://…, mcp:COMMAND."),
+    ] = (),
     max_rounds: Annotated[int, Parameter(help="Rounds of tool calls allowed before the model must answer.")] = 8,
     strategy: Annotated[str | None, Parameter(help="Conversation strategy, such as sales or educational.")] = None,
     store: Annotated[Path | None, Parameter(help="File to save conversations in; created if missing.")] = None,
@@ -86,7 +88,8 @@ def chat(
     from groupwise.agents.model_start import find_chat_model
     from groupwise.agents.settings import AgentConfig
     from groupwise.agents.strategies import find_strategy
-    from groupwise.agents.tools.toolbox import Toolbox, find_tools
+    from groupwise.agents.tools.tool_sources import find_tools
+    from groupwise.agents.tools.toolbox import Toolbox
 
     if greedy and temperature:
         raise ConfigError(f"--greedy and --temperature {temperature} contradict each other", hint="Use only one.")
@@ -101,14 +104,17 @@ def chat(
     given = {name: value for name, value in chosen.items() if value is not None}
     if max_rounds < 1:
         raise ConfigError(f"--max-rounds {max_rounds} leaves no round for tools", hint="Use 1 or more.")
-    toolbox = Toolbox(find_tools(tools)) if tools else None
+    toolbox = Toolbox(find_tools(*tools), timeout=TOOL_SECONDS) if tools else None
     language, own = find_chat_model(run, str(runs_dir))
     config = AgentConfig(**{**own, **given})
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # invalid bytes must not end the conversation
-    with ChatSession(
-        language, config, seed, toolbox, max_rounds, strategy=strategy, store=store, conversation_id=conversation
-    ) as held:
+    with ExitStack() as closing:
+        if toolbox is not None:
+            closing.callback(toolbox.close)
+        held = closing.enter_context(ChatSession(
+            language, config, seed, toolbox, max_rounds, strategy=strategy, store=store, conversation_id=conversation
+        ))  # fmt: skip
         if common.json or not sys.stdin.isatty():
             answer_lines(held, json=common.json)
         else:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from groupwise.config.nameable import REWARDS, DataFile, Known, Row, plain
-from groupwise.config.sections import LanguageSettings, RewardSettings, SamplingSettings, VllmSettings
+from groupwise.config.sections import LanguageSettings, RewardSettings, SamplingSettings, ToolsSettings, VllmSettings
 from groupwise.products import Metric, Product
 
 # The first metric is the one that reports judge a run by.
@@ -42,30 +42,42 @@ SCENARIOS = (
     Known(("orders",)),
     REASONING_GYM,
     DataFile("conversation:"),
+    DataFile(),
 )
 NAMEABLE = (
     Row("task.options.check", "a built-in check", (Known(registry="groupwise.agents.data.dataset:CHECKS"),)),
     Row("task.options.eval_file", "a file in the data folder", (DataFile(),)),
+    Row("task.options.python", "a Python to run"),
+    Row("task.options.args", "options of an environment of verifiers"),
+    Row("task.options.tasks", "a file in the data folder", (DataFile(),)),
+    Row("task.options.held_out", "a file in the data folder", (DataFile(),)),
     Row("reward.name", "a built-in reward", (REWARDS, PROGRAM)),
     Row("reward.options.components", "built-in rewards", (REWARDS, PROGRAM)),
     Row("reward.options.tests", "code, which the sandbox runs"),
     *plain(
         "task.options.prompt", "task.options.answer", "task.options.answer_pattern", "task.options.demonstration",
-        "task.options.demonstrations", "task.options.kinds", "task.options.name", "reward.options.bad_tests",
+        "task.options.demonstrations", "task.options.score", "task.options.kinds", "task.options.name",
+        "reward.options.bad_tests",
     ),
 )  # fmt: skip
 SINGLE_ANSWERS = (
     Row("task.environment", "a built-in task, a reasoning-gym dataset, or a file in the data folder", PROBLEMS),
     *NAMEABLE,
 )
+# Code, commands and addresses: whoever names one decides what this machine runs, or whom it talks to.
+TOOLS = Row("tools.sources", "code, commands and addresses of tools")
 CONVERSATIONS = (
+    TOOLS,
     Row(
-        "task.environment", "orders, a reasoning-gym dataset, or conversation: and a file in the data folder", SCENARIOS
+        "task.environment",
+        "orders, a reasoning-gym dataset, or a file in the data folder, also after conversation:",
+        SCENARIOS,
     ),
     Row("task.options.memory", "a file that the run writes to"),
     *NAMEABLE,
 )
 BOTH = (
+    TOOLS,
     Row(
         "task.environment",
         "a built-in task, orders, a reasoning-gym dataset, or a file in the data folder",
@@ -74,9 +86,9 @@ BOTH = (
     *NAMEABLE,
 )
 
+SECTIONS = (SamplingSettings, LanguageSettings, VllmSettings, RewardSettings)
 declared = partial(
     Product,
-    sections=(SamplingSettings, LanguageSettings, VllmSettings, RewardSettings),
     language_model=True,
     warm_start="warm-start",
 )
@@ -86,6 +98,7 @@ LANGUAGE = declared(
     implementation="groupwise.agents.language_product",
     metrics=(*EVALUATION, *SAMPLED),
     nameable=SINGLE_ANSWERS,
+    sections=SECTIONS,
 )
 AGENT = declared(
     name="agent",
@@ -93,6 +106,7 @@ AGENT = declared(
     implementation="groupwise.agents.agent_product",
     metrics=(*EVALUATION, TURNS),
     nameable=CONVERSATIONS,
+    sections=(*SECTIONS, ToolsSettings),
 )
 WARM_START = declared(
     name="warm-start",
@@ -101,4 +115,5 @@ WARM_START = declared(
     grouped=False,
     metrics=(*EVALUATION, *SAMPLED, TURNS, SUPERVISED),
     nameable=BOTH,
+    sections=(*SECTIONS, ToolsSettings),
 )

@@ -18,7 +18,8 @@ from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problem, Problems
 from groupwise.agents.data.rows import refused
 from groupwise.agents.environments.contract import Observation, Scenarios
-from groupwise.agents.environments.registry import find_scenarios, names_scenarios
+from groupwise.agents.environments.equipped import EquippedScenarios, scenarios_of
+from groupwise.agents.environments.registry import names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.language_product import check_listed, check_tool_format, grader
 from groupwise.agents.model_start import load_start, open_run
@@ -71,10 +72,16 @@ def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
     return messages
 
 
+def talks(cfg: TrainingConfig) -> bool:
+    """Whether what is imitated are conversations, not answers."""
+    tools = getattr(cfg, "tools", None)  # settings of a language run have none
+    return names_scenarios(cfg.task) or bool(tools and tools.sources)
+
+
 def check(cfg: TrainingConfig) -> None:
     insist_local(cfg.rollout, "a warm start makes no attempts")
-    if names_scenarios(cfg.task):
-        scenarios = find_scenarios(cfg.task)
+    if talks(cfg):
+        scenarios = scenarios_of(cfg)
         check_tool_format(cfg)
         demonstration_of(scenarios, scenarios.training(cfg.run.seed, 0))
         return
@@ -92,7 +99,7 @@ def build(cfg: TrainingConfig) -> Parts:
     policy = LanguagePolicy(language.model, seed=cfg.run.seed)
     frame = frame_of(cfg, language)
     engine = Engine(language.model, language.tokenizer, ends=frame.end_ids)
-    make = _of_scenarios if names_scenarios(cfg.task) else _of_problems
+    make = _of_scenarios if talks(cfg) else _of_problems
     source, evaluation = make(cfg, frame, policy, engine)
     return Parts(policy, source, evaluation, lambda: evaluation.shown)
 
@@ -108,12 +115,18 @@ def _of_problems(cfg: TrainingConfig, frame: Frame, policy: LanguagePolicy, engi
 
 
 def _of_scenarios(cfg: TrainingConfig, frame: Frame, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
-    scenarios = find_scenarios(cfg.task)
-    talks = DemonstratedConversations(scenarios, frame, engine.max_length)
+    scenarios = scenarios_of(cfg)
+    shown = DemonstratedConversations(scenarios, frame, engine.max_length)
+
+    def close() -> None:
+        shown.loop.close()
+        if isinstance(scenarios, EquippedScenarios):
+            scenarios.close()
+
     source = Demonstrations(
-        cfg, lambda n: talks.row(scenarios.training(cfg.run.seed, n), n), policy, engine, close=talks.loop.close
+        cfg, lambda n: shown.row(scenarios.training(cfg.run.seed, n), n), policy, engine, close=close
     )
-    return source, ConversationEvaluation(cfg, scenarios, engine, frame, EnvironmentReward(), source.scorer, talks.loop)
+    return source, ConversationEvaluation(cfg, scenarios, engine, frame, EnvironmentReward(), source.scorer, shown.loop)
 
 
 def _listed(problems: Problems) -> Sequence[Problem]:

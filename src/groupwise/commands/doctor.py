@@ -115,9 +115,11 @@ def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[
 
     try:
         cfg = load_config(config, overrides)
+        notes = product_of(cfg).check(cfg)
         parts = product_of(cfg).build(cfg)
         source = parts.source
         yield DoctorFinding("settings", "ok", str(config))
+        yield from (DoctorFinding("settings", "ok", note) for note in notes)
         if parts.inspect is not None:
             broken = [
                 DoctorFinding("environment", "fault", failure.message, failure.hint) for failure in parts.inspect()

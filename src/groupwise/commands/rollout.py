@@ -27,8 +27,11 @@ def rollout(
     show: Annotated[int, Parameter(validator=Number(gte=0), help="How many attempts to print.")] = 2,
     set_: Overrides = (),
     common: Common = Common(),
-) -> None:
-    """Sample and score groups as training would, without learning: is there any signal in them?"""
+) -> int:
+    """Sample and score groups as training would, without learning: is there any signal in them?
+
+    The exit status is 1 if every attempt failed.
+    """
     from groupwise.config import load_config
     from groupwise.reporting.console import print_hints
     from groupwise.training.checkpoint import seed_everything
@@ -52,6 +55,7 @@ def rollout(
         answer({**found.as_dict(), "cautions": found.cautions()})
     else:
         _print(Console(), found, show)
+    return 1 if found.as_dict()["failed_share"] == 1 else 0
 
 
 def _print(console: Console, found: DryRun, show: int) -> None:

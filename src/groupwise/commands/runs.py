@@ -1,4 +1,4 @@
-"""`groupwise runs | show | plot | report`."""
+"""`groupwise runs | show | plot | groups | report`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
     """Show a run: its curve, its metrics and its hints."""
     from groupwise.reporting.history import History
     from groupwise.reporting.summary import summary_table
-    from groupwise.training.events import read_events
+    from groupwise.training.events import is_long
     from groupwise.training.folder import find_run, inspect_run
 
     path = find_run(run, str(runs_dir))
@@ -48,7 +48,10 @@ def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
         answer({**facts(info), "hints": hints, "errors": history.errors})
         return
     console = Console()
-    console.print(summary_table(read_events(path / "events.jsonl")))
+    console.print(summary_table(history))
+    if is_long(path / "events.jsonl"):
+        read = f"{len(history.steps):,} of {history.step:,} steps were read, evenly spaced"
+        console.print(f"a long run: {read}", style="dim", highlight=False)
     steps, rewards = history.series("reward/mean")
     if rewards:
         console.print("\nmean reward of the attempts, by step", style="dim")
@@ -100,6 +103,28 @@ def print_curve(console: Console, steps: Sequence[int], values: Sequence[float])
     width = min(console.width, 72)
     ascii_only = console.options.ascii_only
     print(curve(course(steps, values), width, 8, steps=(steps[0], steps[-1]), ascii_only=ascii_only))
+
+
+def groups(
+    run: RunName = "latest",
+    *,
+    step: Annotated[int | None, Parameter(help="Which step; the newest with saved groups by default.")] = None,
+    strategy: Annotated[str, Parameter(help="How to divide its attempts: task, difficulty, length, auto …")] = "task",
+    n_groups: Annotated[int | None, Parameter(help="How many groups; automatic by default.")] = None,
+    runs_dir: RunsDir = Path(RUNS),
+    common: Common = Common(),
+) -> None:
+    """Divide the attempts of a recorded step by any grouping strategy, and show what its groups are like."""
+    from groupwise.reporting.recorded_step import groups_table, newest_step, read_step, regroup  # needs torch
+    from groupwise.training.folder import find_run
+
+    path = find_run(run, str(runs_dir))
+    chosen = newest_step(path) if step is None else step
+    recorded, found = read_step(path, chosen), regroup(path, chosen, strategy, n_groups)
+    if common.json:
+        answer({"run": path.name, "attempts": recorded.as_dict(), "grouping": found.as_dict()})
+    else:
+        Console().print(groups_table(recorded, found))
 
 
 def report(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:

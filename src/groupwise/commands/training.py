@@ -48,8 +48,8 @@ def train(
     set_: Overrides = (), quiet: Quiet = False, common: Common = Common(),
 ) -> int:  # fmt: skip
     """Train from a settings file, and write a report when it ends."""
+    from groupwise.commands.many_ranks import on_present_ranks, train_on_ranks
     from groupwise.config import load_config
-    from groupwise.reporting.live_ranks import on_present_ranks, train_on_ranks
     from groupwise.reporting.live_run import ready, start_run
     from groupwise.training.folder import create_run
     from groupwise.training.ranks.communication import check_groups
@@ -68,8 +68,8 @@ def resume(
     set_: Overrides = (), quiet: Quiet = False, common: Common = Common(),
 ) -> int:  # fmt: skip
     """Continue a run from its last checkpoint, with exactly the result it would have had without the break."""
+    from groupwise.commands.many_ranks import on_present_ranks, train_on_ranks
     from groupwise.config import TrainingConfig, apply_overrides
-    from groupwise.reporting.live_ranks import on_present_ranks, train_on_ranks
     from groupwise.reporting.live_run import follow_run
     from groupwise.training.events import read_events
     from groupwise.training.folder import find_run, inspect_run, read_config

@@ -40,7 +40,7 @@ CARRIED: Mapping[str, Any] = {
 ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "trust_remote_code": ((False,), "code from a model's repository is never run"),
     "router_aux_loss_coef": ((None, 0.0), "a router's auxiliary loss is not added; leave it out"),
-    "use_vllm": ((False,), "our engine samples with the weights in training; leave it out"),
+    "use_vllm": ((False,), "our engine samples here; a settings file can name vLLM servers (docs/cluster.md)"),
     "sync_ref_model": ((False,), "start a new run from this one instead: its policy becomes the reference"),
     "use_adaptive_entropy": ((False,), "use entropy_coef, which stays fixed"),
     "log_completions_hub_repo": ((None,), "completions are saved in the run's folder; see trainer.path"),
@@ -59,11 +59,11 @@ ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "load_best_model_at_end": ((False,), "pass a checkpoint's folder as the model of a new trainer"),
     "ignore_data_skip": ((False,), "a resumed run continues with the rows it had not seen"),
     "data_seed": ((None,), "use seed"),
-    "accelerator_config": ((None,), "training runs in one process; leave it out"),
-    "parallelism_config": ((None,), "training runs in one process; leave it out"),
+    "accelerator_config": ((None,), "this call trains in one process; see docs/cluster.md for several"),
+    "parallelism_config": ((None,), "this call trains in one process; see docs/cluster.md for several"),
     "train_sampling_strategy": (("random",), "use shuffle_dataset=False for the order of the data"),
-    "fsdp": ((None, "", [], False), "training runs in one process; leave it out"),
-    "deepspeed": ((None,), "training runs in one process; leave it out"),
+    "fsdp": ((None, "", [], False), "this call trains in one process; see docs/cluster.md for several"),
+    "deepspeed": ((None,), "this call trains in one process; see docs/cluster.md for several"),
     "debug": (("", []), "leave it out"),
 }
 """Field → the values it may have, the first of them TRL's default, and what to do instead of others."""

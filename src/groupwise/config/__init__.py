@@ -28,6 +28,7 @@ from groupwise.config.sections import (
     SamplingSettings,
     ScoringSettings,
     TaskSettings,
+    ToolsSettings,
     TrainingSettings,
     VllmSettings,
 )
@@ -37,7 +38,7 @@ from groupwise.config.training_config import TrainingConfig, check_settings
 __all__ = [
     "AdvantageSettings", "Finding", "GroupingSettings", "LanguageSettings", "LossSettings", "MemorySettings",
     "OptimSettings", "PolicySettings", "RanksSettings", "RewardSettings", "RolloutSettings", "RunSettings",
-    "SamplingSettings", "ScoringSettings", "Section", "TaskSettings", "TrainingConfig", "TrainingProfile",
-    "TrainingSettings", "VllmSettings",
+    "SamplingSettings", "ScoringSettings", "Section", "TaskSettings", "ToolsSettings", "TrainingConfig",
+    "TrainingProfile", "TrainingSettings", "VllmSettings",
     "apply_overrides", "check_config", "check_settings", "load_config", "setting",
 ]  # fmt: skip

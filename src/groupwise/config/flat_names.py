@@ -14,7 +14,7 @@ class SettingNames(TypedDict, total=False):
     run_name: str | None
     seed: int
     output_dir: str
-    report_to: Sequence[Literal["tensorboard", "wandb"]]
+    report_to: Sequence[Literal["tensorboard", "wandb", "mlflow", "trackio"]]
     save_steps: int
     save_total_limit: int
     eval_steps: int
@@ -167,6 +167,12 @@ class SettingNames(TypedDict, total=False):
     # reward
     reward_name: str | None
     reward_options: Mapping[str, Any]
+    # tools
+    tool_sources: Sequence[str]
+    tool_timeout: float
+    longest_tool_result: int
+    most_tool_calls: int
+    max_tool_failures: int | None
     # memory
     pattern_memory_size: int
     experience_memory_size: int

@@ -4,13 +4,15 @@ A run is described by a folder: settings, data and a reward beside each other. I
 """
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 # The settings that name something to load; run.output_dir stays relative to where the command is run.
-LOADING = ("environment", "model_name", "reward_name")
+LOADING = ("environment", "model_name", "reward_name", "sources", "tool_sources")
 IN_REWARD = "name"
 OPTIONS = ("options", "reward_options")
+COMMANDS, WORDS = ("mcp:", "program:"), re.compile(r"[^\s'\"]+")
 PREFIXES = ("python:", "conversation:")
 
 
@@ -36,6 +38,9 @@ def _in_folder(name: Any, folder: str) -> Any:
     """The name with the folder before its path, if there is such a file; a bare word is not a path."""
     if not isinstance(name, str):
         return name
+    command = next((prefix for prefix in COMMANDS if name.startswith(prefix)), "")
+    if command:
+        return command + WORDS.sub(lambda word: _in_folder(word[0], folder), name.removeprefix(command))
     prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), "")
     path, colon, attribute = name.removeprefix(prefix).partition(".py:")
     path += ".py" if colon else ""

@@ -26,7 +26,9 @@ class RunSettings(Section):
     )
     seed: int = setting(0, "seed of all randomness in training", ge=0, le=SEED_LIMIT)
     output_dir: str = setting("runs", "folder of the runs")
-    report_to: tuple[Literal["tensorboard", "wandb"], ...] = setting((), "trackers that receive the metrics as well")
+    report_to: tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...] = setting(
+        (), "trackers that receive metrics and answers as well"
+    )
     save_steps: int = setting(10, "iterations between checkpoints", ge=1)
     # Resuming falls back to an older checkpoint if the newest is damaged.
     save_total_limit: int = setting(3, "checkpoints to keep; at least two, in case the newest is damaged", ge=2)
@@ -205,6 +207,21 @@ class VllmSettings(Section):
         "none is, or stop at once", flat="vllm_on_lost"
     )  # fmt: skip
     patience: float = setting(600.0, "seconds to wait for a server when none is left", flat="vllm_patience", gt=0)
+
+
+class ToolsSettings(Section):
+    """Tools that the model may call in conversations, beside the environment's own turns. See docs/tools.md."""
+
+    sources: tuple[str, ...] = setting(
+        (), "where tools come from: FILE.py, module:name, servers.json, https://…, or mcp:COMMAND", flat="tool_sources"
+    )
+    timeout: float = setting(30.0, "seconds one call may take", flat="tool_timeout", gt=0)
+    longest_result: int = setting(4000, "characters of a result that the model sees", flat="longest_tool_result", ge=1)
+    most_calls: int = setting(16, "calls of one turn that are run", flat="most_tool_calls", ge=1, le=1000)
+    max_failures: int | None = setting(
+        None, "turns in a row in which every call failed, after which a conversation ends; null: no limit",
+        flat="max_tool_failures", ge=1
+    )  # fmt: skip
 
 
 class RewardSettings(Section):
@@ -421,6 +438,7 @@ SECTIONS: Mapping[str, type[Section]] = {
         SamplingSettings,
         LanguageSettings,
         VllmSettings,
+        ToolsSettings,
         RewardSettings,
         AdvantageSettings,
         LossSettings,
@@ -432,7 +450,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     )
 }
 """The common and the shared sections by name."""
-SHARED = ("sampling", "language", "vllm", "reward", "memory", "scoring")
+SHARED = ("sampling", "language", "vllm", "tools", "reward", "memory", "scoring")
 """The sections that only some products have."""
 SETTINGS: Mapping[str, Setting] = {
     declared.flat: declared for section in SECTIONS.values() for declared in settings_of(section).values()

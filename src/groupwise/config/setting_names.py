@@ -22,7 +22,7 @@ from groupwise.products import broken_border, find
 PROFILE = "profile"
 PRODUCT = "task.product"
 # Until every product declared its own, a settings file listed these sections, whatever product it was for.
-OLD_SHAPE = frozenset((*SECTIONS, "generation")) - {"vllm", "ranks"}
+OLD_SHAPE = frozenset((*SECTIONS, "generation")) - {"vllm", "ranks", "tools"}
 
 # What other libraries call it; used only to answer an unknown name.
 FOREIGN: Mapping[str, str] = {

@@ -25,6 +25,7 @@ from groupwise.config.sections import (
     SamplingSettings,
     ScoringSettings,
     TaskSettings,
+    ToolsSettings,
     TrainingSettings,
     VllmSettings,
 )
@@ -64,6 +65,7 @@ class TrainingConfig(BaseModel):
         sampling: SamplingSettings
         language: LanguageSettings
         vllm: VllmSettings
+        tools: ToolsSettings
         reward: RewardSettings
         memory: MemorySettings
         scoring: ScoringSettings

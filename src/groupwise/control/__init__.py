@@ -27,5 +27,6 @@ gif            one greedy episode as a moving picture
 comparison/    many seeds of several algorithms, in worker processes
 sweep/         many values of a few settings, and which of them matter
 commands       `groupwise compare` and `groupwise paper`
+starter        `groupwise init` for an environment
 papers/        small replications of the papers this package builds on
 """

@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from groupwise.config.nameable import DataFile, Known, Reach, row_of
 from groupwise.control.multitask import SUITES
 from groupwise.errors import ConfigError, MissingExtra
+from groupwise.products import names
 from groupwise.user_code import load_module
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ FAMILIES = {
     "AntMaze": "gymnasium_robotics", "PointMaze": "gymnasium_robotics", "highway-": "highway_env",
     "mo-": "mo_gymnasium", "Panda": "panda_gym", "procgen": "procgen_gym", "BrowserGym/": "browsergym",
 }  # fmt: skip
+
+DATA = (".jsonl", ".json", ".parquet", ".csv")  # never an environment for control
 
 
 def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -96,11 +101,31 @@ def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
     else:
         message, meant = f"there is no environment {id}", nearest(id, [*gym.registry, *SUITES])
         module = next((module for start, module in FAMILIES.items() if id.startswith(start)), "")
+        if other := product_with(id):
+            hint = (
+                f"Set task.product = \"{other}\", whose environments include it; this run's product is for Gymnasium's."
+            )
+            return ConfigError(message, hint=hint, field="task.product")
         if module and module not in IMPORTED:
             hint = f"Write {module}:{id}, so that the package {module}, which registers it, is imported first."
             return ConfigError(message, hint=hint, field="task.environment")
     hint = f"Did you mean {meant!r}?" if meant else "gymnasium.pprint_registry() lists Gymnasium's ids."
+    if id not in gym.registry and not meant and ":" not in id:
+        hint = f"{hint} One of yours is named as FILE.py:ID or FILE.py:CLASS."
     return ConfigError(message, hint=hint, field="task.environment")
+
+
+def product_with(name: str) -> str:
+    """The product that this environment belongs to: by its name, or because it is a file of data; "" if to none."""
+    path = Path(name)
+    is_file = path.suffix in DATA or (path.exists() and path.suffix != ".py")
+    for product in names():
+        row = row_of(product, "task.environment")
+        for source in row.train if row is not None else ():
+            known = isinstance(source, Known) and source.resolved(name, Reach()) is not None
+            if known or (is_file and isinstance(source, DataFile) and not source.prefix):
+                return product
+    return ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

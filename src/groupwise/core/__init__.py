@@ -26,7 +26,14 @@ from groupwise.core.advantages import (
 )
 from groupwise.core.divergence import ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
 from groupwise.core.gradient_surgery import conflict_share, project_conflicts, random_orders
-from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
+from groupwise.core.grouping.strategies import (
+    Grouping,
+    Summaries,
+    attempt_features,
+    check_baseline,
+    make_grouping,
+    summarise,
+)
 from groupwise.core.grouping.weighting import group_sizes, make_weighting
 from groupwise.core.losses import (
     LOSSES,
@@ -52,7 +59,8 @@ from groupwise.core.tokens import (
 
 __all__ = [
     "LOSSES", "Baseline", "Gae", "Grouping", "LossRule", "PolicyLoss",
-    "ReferenceKl", "SamplerMismatch", "Scale", "Summaries", "adapt_kl_coefficient", "check_baseline", "clip_range",
+    "ReferenceKl", "SamplerMismatch", "Scale", "Summaries", "adapt_kl_coefficient", "attempt_features",
+    "check_baseline", "clip_range",
     "conflict_share", "discounted_returns", "entropy_bonus", "explained_variance", "gae", "group_advantages",
     "group_return_to_go", "group_sizes", "kl_estimate", "loss_denominator", "loss_rule", "make_grouping",
     "make_weighting", "masked_mean", "mean_square_by_level", "off_policy_mask", "overlong_mask", "policy_loss",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,10 +21,13 @@ from groupwise.errors import ConfigError
 from groupwise.files import write_output
 from groupwise.readers import decoded, read_bytes
 from groupwise.reporting.command_options import Common, answer, patiently, say
+from groupwise.reporting.starter import Answers, Question, Starter, StarterFiles, stem
 
 if TYPE_CHECKING:
     from groupwise.designer.design_call import DesignReport
     from groupwise.designer.results.outcome import Generation
+    from groupwise.workflows.document import Document
+    from groupwise.workflows.process_mining import LogEstimate
     from groupwise.workflows.requirements import Requirements
 
 
@@ -81,7 +85,7 @@ def design(
     with graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised).choosing(choose)
     paths = out
-    notes = [*found.notes, *(found.details if common.debug else ())]
+    notes = list(dict.fromkeys([*found.notes, *(found.details if common.debug else ())]))
     if found.score.broken and out:
         # A design that breaks a rule must not be taken for a good one, or replace one.
         paths = tuple(path.with_name(f"closest-{path.name}") for path in out)
@@ -192,16 +196,22 @@ def requirements(
     """
     from groupwise.designer.problem import DesignProblem
     from groupwise.workflows.feasibility import contradictions
+    from groupwise.workflows.files import write_workflow
     from groupwise.workflows.inspection import is_requirements
     from groupwise.workflows.lower_bounds import best_cycle_time
     from groupwise.workflows.violations import in_time
 
-    found, notes = _made(source, column, support, model)
+    found, notes, today = _made(source, column, support, model)
     conflicts = [str(conflict) for conflict in contradictions(found)]
     conflicts += [f"cannot be designed: {limit}" for limit in DesignProblem(found).limits if not conflicts]
     # A bound on the time means nothing if no design can exist.
     best, chain = (None, []) if conflicts else best_cycle_time(found)
     if out is not None:
+        if today is not None and not conflicts:
+            start = out.with_name(f"{out.stem}-today.bpmn")
+            document, more = process_today(today, found, start.name)
+            notes += [*more, *write_workflow(document, start)]
+            found = found.model_copy(update={"start": start.name})
         write_output(out, _text(found, out))
     if common.json:
         facts = {"contradictions": conflicts, "notes": notes, "best_cycle_time": best, "chain": chain}
@@ -215,7 +225,10 @@ def requirements(
     return 1 if conflicts else 0
 
 
-def _made(source: Path, column: Words, support: float, model: str | None) -> tuple[Requirements, list[str]]:
+def _made(
+    source: Path, column: Words, support: float, model: str | None
+) -> tuple[Requirements, list[str], LogEstimate | None]:
+    """The requirements, notes, and what else a log shows."""
     from groupwise.designer.text_requirements import requirements_from_text
     from groupwise.workflows.process_mining import requirements_from_log
     from groupwise.workflows.requirements import read_requirements
@@ -227,19 +240,102 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
             raise ConfigError(f"--column {wrong[0]!r} must be NAME=COLUMN", hint="For example --column case=Order.")
         columns = dict(word.split("=", 1) for word in column)
         estimate = requirements_from_log(source, columns=columns, support=support)
-        return estimate.requirements, list(estimate.notes)
+        return estimate.requirements, list(estimate.notes), estimate
     if suffix in (".txt", ".md"):
         try:
             text = decoded(read_bytes(source))
         except ConfigError as error:
             raise ConfigError(f"{source}: {error.message}", hint=error.hint) from None
-        return requirements_from_text(text, model), []
+        return requirements_from_text(text, model), [], None
     if suffix in (".yaml", ".yml", ".json"):
         found = read_requirements(source)
         _check_start(source, found)
-        return found, []
+        return found, [], None
     hint = "Use a log (.csv, .xes, or .gz of these), a description (.txt, .md) or requirements (.yaml, .json)."
     raise ConfigError(f"{source}: cannot read requirements from {suffix or 'a file without a suffix'}", hint=hint)
+
+
+def process_today(today: LogEstimate, asked: Requirements, name: str) -> tuple[Document, list[str]]:
+    """The process as the log shows it, for designs to start from and be compared with, and notes about it."""
+    from groupwise.designer.baseline import design_as_logged
+    from groupwise.workflows.document import document_of
+    from groupwise.workflows.evaluation import evaluate
+    from groupwise.workflows.violations import in_time
+
+    design = design_as_logged(asked, today.order)
+    notes = [f"{name} is the process as it is: the usual order of the log, with everybody it shows at work"]
+    predicted = evaluate(design, asked, tier="analytic").cycle_time
+    if not 1 / FAR < predicted / max(today.cycle_time, 1e-9) < FAR:
+        took, said = in_time(today.cycle_time, 3), in_time(predicted, 3)
+        notes.append(
+            f"cases took {took} in the log, but the same process is predicted to take {said}: compare designs with "
+            "the prediction, not with the log, or correct it with `groupwise feedback`"
+        )
+    return document_of(design, asked), notes
+
+
+FAR = 1.25  # how far a prediction may be from the log without a note
+
+
+def _starter_question(answers: Answers) -> Question | None:
+    if "process" in answers:
+        return None
+    words = "Which file describes the process: an event log (.csv, .xes), a workflow (.bpmn, .yawl) or a text (.txt)?"
+    return Question("process", words)
+
+
+def _starter_files(answers: Answers, folder: Path) -> StarterFiles:
+    """Requirements made of a log, a workflow or a text, to edit and to design for."""
+    from groupwise.workflows.files.formats import find_format
+
+    source = Path(answers["process"])
+    if source.suffix.lower() in (".yaml", ".yml"):
+        raise ConfigError(f"{source} is requirements already", hint=f"Design for them: groupwise design {source}")
+    name, start = stem(source.name.split(".")[0]), None
+    files: dict[str, str] = {}
+    if source.suffix.lower() in WORKFLOWS:
+        found, notes = _around(source)
+        start = os.path.relpath(source, folder)
+    else:
+        found, notes, today = _made(source, (), 0.95, None)
+        if today is not None:
+            start = f"{name}-today.bpmn"
+            document, more = process_today(today, found, start)
+            write = find_format(Path(start)).write
+            assert write is not None
+            files[start] = write(document).decode()
+            notes += more
+    text = _text(found.model_copy(update={"start": start}), Path("-.yaml"))
+    files[f"{name}.yaml"] = f"# Times are in seconds. docs/workflows.md explains every field.\n{text}"
+    design_it = f"groupwise design {{file}} -o {name}-better.bpmn --report {name}.html"
+    commands = ("groupwise requirements {file}", design_it)
+    return StarterFiles(f"{name}.yaml", files, commands, tuple(notes))
+
+
+def _around(source: Path) -> tuple[Requirements, list[str]]:
+    """The requirements of a workflow: its own if it has some, else its order and a guess at the rest."""
+    from groupwise.designer.baseline import requirements_around
+    from groupwise.workflows.inspection import open_workflow
+
+    opened = open_workflow(source)
+    if opened.requirements is not None:
+        return opened.requirements, []
+    note = "the workflow has no durations: each activity takes 10 minutes until you edit the file"
+    return requirements_around(opened.design(), stem(source.stem)), [note]
+
+
+def _starter_check(path: Path) -> list[str]:
+    from groupwise.workflows.feasibility import contradictions
+    from groupwise.workflows.requirements import read_requirements
+
+    found = read_requirements(path)
+    _check_start(path, found)
+    conflicts = contradictions(found)
+    return [f"the rules contradict each other: {conflict}" for conflict in conflicts]
+
+
+WORKFLOWS = (".bpmn", ".yawl")
+PROCESS = Starter(_starter_question, _starter_files, ("process",), _starter_check)
 
 
 def _check_start(source: Path, found: Requirements) -> None:

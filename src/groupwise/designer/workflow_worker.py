@@ -1,4 +1,4 @@
-"""The worker process for workflows: it designs, checks, simulates and converts, one request at a time.
+"""The worker process for workflows: it designs, edits, checks, simulates and converts, one request at a time.
 
 Each request gets a temporary folder for its files. Requirements may name a starting workflow only if the request
 includes it: a request never makes the service read a file of its machine.
@@ -6,21 +6,37 @@ includes it: a request never makes the service read a file of its machine.
 
 import asyncio
 import base64
+import json
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from groupwise.designer.baseline import with_pools
 from groupwise.designer.design_call import DesignOptions, design_for
 from groupwise.errors import ConfigError
 from groupwise.readers import load_yaml
 from groupwise.training.events import plain
 from groupwise.worker_process import Operation, by_operation
 from groupwise.workflows.blocks import Design, DesignError
+from groupwise.workflows.blocks import activities as walk_activities
+from groupwise.workflows.differences import compare_workflows
 from groupwise.workflows.document import Document, document_of
+from groupwise.workflows.editing import (
+    RULES,
+    Assessment,
+    Edited,
+    applied,
+    as_written,
+    assess,
+    chances,
+    edit_of,
+    in_words,
+)
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.performance import unknown_performance
@@ -49,7 +65,59 @@ def design(asked: Asked) -> dict[str, Any]:
     request = DesignOptions(Path(REQUIREMENTS), asked["evaluations"], seed=asked["seed"], check=asked["check"])
     found = design_for(request, lambda generation: None, lambda: False)
     document = document_of(found.design, found.requirements)
-    return {**found.as_dict(), "notes": list(found.notes), **_shown(document)}
+    today = "" if start is None else svg(read_workflow(start))
+    return {**found.as_dict(), "notes": list(found.notes), "today_svg": today, **_shown(document)}
+
+
+def edit(asked: Asked) -> dict[str, Any]:
+    """A workflow after edits: drawn, with its score and the rules it breaks, beside what it was before."""
+    opened = _opened(asked)
+    wanted = opened.insist_on_requirements("editing")
+    before = Edited(with_pools(opened.design(), wanted), wanted)
+    edits = [edit_of(one) for one in asked["edits"]]
+    after = applied(before.design, wanted, edits)
+    document = document_of(after.design, after.requirements)
+    pools = {
+        name: {"count": dict(after.design.servers).get(name, 1), "least": pool.least, "most": pool.most}
+        for name, pool in after.requirements.pools.items()
+    }
+    activities = {
+        one.name: {"pool": one.handling.pool, "pools": list(known.pools) if known else []}
+        for one in walk_activities(after.design.root)
+        for known in [after.requirements.activities.get(one.name)]
+    }
+    key = (asked["workflow"], json.dumps(as_written(wanted), sort_keys=True), asked["seed"])
+    return {
+        **_assessed(assess(after, seed=asked["seed"])),
+        "before": _before(*key),
+        "edits": in_words(edits), "changes": list(compare_workflows(before.design, after.design).lines()),
+        "pools": pools, "activities": activities, "chances": chances(after.requirements), "rules": list(RULES),
+        "requirements": as_written(after.requirements), **_shown(document),
+    }  # fmt: skip
+
+
+def _assessed(found: Assessment) -> dict[str, Any]:
+    told = {"score": None, "groups": {}, "explanation": None} if found.score is None else found.score.as_dict()
+    return {
+        **told,
+        "ok": not found.broken and not found.conflicts,
+        "broken": [asdict(violation) for violation in found.broken],
+        "contradictions": [{"words": one.words, "rules": list(map(str, one.statements))} for one in found.conflicts],
+        "performance": asdict(found.performance) if found.performance else None,
+    }
+
+
+@lru_cache(maxsize=16)
+def _before(workflow: str, requirements: str, seed: int) -> dict[str, Any]:
+    """The same workflow before the first edit, which is asked for with every edit."""
+    opened = _opened({"workflow": workflow, "requirements": json.loads(requirements)})
+    wanted = opened.insist_on_requirements("editing")
+    design = with_pools(opened.design(), wanted)
+    found = _assessed(assess(Edited(design, wanted), seed=seed))
+    return {
+        **{name: found[name] for name in ("ok", "score", "broken", "performance")},
+        "svg": svg(document_of(design, wanted)),
+    }
 
 
 def check(asked: Asked) -> dict[str, Any]:
@@ -202,7 +270,7 @@ def make_handler() -> Callable[..., Any]:
     """What `Sidecar` starts the process with."""
     lock = asyncio.Lock()
     works = {
-        "design": design, "check": check, "simulate": simulate, "convert": convert, "download": download,
+        "design": design, "edit": edit, "check": check, "simulate": simulate, "convert": convert, "download": download,
         "formats": known_formats,
     }  # fmt: skip
     return by_operation({name: _handler(work, lock) for name, work in works.items()})

@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.files import open_regular
 from groupwise.language.model_files import ADAPTER, CONFIG, REST, TOKENIZERS, base_of
+
+# tqdm says in every notebook without widgets that its bars will be text; ours need none.
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 
 def import_extra(module: str, install: str = "pip install 'groupwise[language]'") -> Any:

@@ -11,6 +11,7 @@ Each package uses only the ones before it:
     search       Monte Carlo tree search, over any domain and over programs
     learning     a language model learns to write programs: the product `code`
     commands     `groupwise solve` and `groupwise search`
+    starter      `groupwise init` for a problem
 
 `declaration` is what the rest of the package knows of the product before a run asks for it.
 """

@@ -6,11 +6,13 @@ history             events → series by step
 summary             the numbers that matter, how the run ended, and terminal tables
 verdict             the same in words: what was trained, what came of it, what to try next
 console             a run on the terminal while it runs
+notebook            the same in a notebook's cell
 live_run            starts a run, shows it and writes its report
-live_ranks          the same for a run on many ranks, of which the first shows it
-trackers            TensorBoard and Weights & Biases
+trackers            TensorBoard, Weights & Biases, MLflow and Trackio
+tracked_values      what they get: numbers, and tables of answers
 charts              which metrics are charted together, and how to read them
 figures             its figures
+recorded_step       the attempts of a saved step: features, rewards over time, other groupings of them
 example_group       the group of attempts that a report shows
 report              report.html
 
@@ -24,5 +26,5 @@ comparison_page     its page and data files
 advantage_figures   figures that explain what groups and advantages do
 
 Shared: `text` (strings, durations, curves in characters), `canvas` (the style of figures), `page` (the HTML frame),
-`command_options` (command-line options and answers).
+`command_options` (command-line options and answers), `starter` (what `groupwise init` asks and writes).
 """

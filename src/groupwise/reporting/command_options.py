@@ -14,6 +14,8 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 
+from groupwise.reporting.text import in_any_encoding
+
 RUNS = "runs"
 
 RunName = Annotated[str, Parameter(help='A run\'s name or folder, or "latest".')]
@@ -42,7 +44,7 @@ def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print a command's answer as JSON."""
     from groupwise.training.events import plain  # needs NumPy, which `--help` does without
 
-    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+    print(json.dumps(plain(value), ensure_ascii=not in_any_encoding(sys.stdout), allow_nan=False))
 
 
 WorkflowFile = Annotated[

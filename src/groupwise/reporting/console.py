@@ -1,5 +1,6 @@
 """A run on the terminal while it runs.
 
+    notebook                the same in one output of a cell
     terminal                progress, the numbers that matter and the reward's curve, redrawn in place
     file, pipe, dumb term.  one line of numbers now and then
     both, at the end        the first and the last evaluation, in words
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -52,9 +54,10 @@ def watch(
     start. The generator returns (to `yield from`, or as `StopIteration.value`) how the run ended.
     """
     history = History.of(earlier)
+    given = console is not None
     console = console or Console()
     tolerate_any_text(console.file)
-    with _display(console, history, json, quiet) as display:
+    with _display(console, history, json, quiet, given) as display:
         for event in events:
             with display.lock:
                 history.add(event)
@@ -172,11 +175,21 @@ class Animated(Silent):
             return live_view(self._history, self._console, elapsed, max(self._first_step, 0))
 
 
-def _display(console: Console, history: History, json: bool, quiet: bool) -> Silent:
+def in_notebook() -> bool:
+    """Whether this code runs in a cell that can show more than text."""
+    # Without IPython loaded this cannot be a notebook, and importing it would take time.
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def _display(console: Console, history: History, json: bool, quiet: bool, given: bool) -> Silent:
     if quiet:
         return Silent()
     if json:
         return JsonLines(console)
+    if not given and in_notebook():
+        cell: Silent = import_module("groupwise.reporting.notebook").Notebook(history)  # it builds on this module
+        return cell
     if console.is_terminal and not console.is_dumb_terminal:
         return Animated(console, history)
     return Plain(console, history)

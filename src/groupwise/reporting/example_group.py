@@ -3,14 +3,14 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nlargest
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from groupwise.errors import RunError
 from groupwise.reporting.figures import Picture, csv_text, draw_group
 from groupwise.training.formatting import finite, number
-from groupwise.training.group_files import read_groups
+from groupwise.training.group_files import kept_steps, read_step
+from groupwise.types import SEARCHED
 
 # Attempts in the figure, and group files searched, at most.
 SHOWN_ROWS = 24
@@ -27,23 +27,24 @@ def last_group(run_dir: Path) -> list[Row]:
     searched, newest first. Failed attempts are worth showing and end the search too.
     """
     newest: list[Row] = []
-    numbered = ((int(path.stem), path) for path in (run_dir / "groups").glob("*.parquet") if path.stem.isdigit())
-    for _, path in nlargest(LOOK_BACK, numbered):
-        group = _most_informative(path)
+    for step in kept_steps(run_dir / "groups")[: -LOOK_BACK - 1 : -1]:
+        group = _most_informative(run_dir / "groups", step)
         if any(_informative(group)):
             return group
         newest = newest or group
     return newest
 
 
-def _most_informative(path: Path) -> list[Row]:
-    """The group with the widest spread in a file; nothing if the file cannot be read."""
+def _most_informative(folder: Path, step: int) -> list[Row]:
+    """The group with the widest spread in a step; nothing if its file cannot be read."""
     try:
-        rows = read_groups(path)
+        rows = read_step(folder, step) or []
     except (OSError, RunError, ValueError):
         return []
     groups: dict[str, list[Row]] = {}
     for row in rows:
+        if row.get("version") == SEARCHED:
+            continue  # programs of a search, not attempts of the policy
         groups.setdefault(str(row.get("group_id")), []).append(row)
     # Groups compare by spread first, then by failures.
     widest = max(groups.values(), key=_informative, default=None)

@@ -11,11 +11,13 @@ from typing import Any, TypeAlias
 from groupwise.errors import RunNotFound
 from groupwise.metrics import registry, true_metrics
 from groupwise.products import Metric
-from groupwise.training.events import read_events
+from groupwise.training.events import looked_at_events
 from groupwise.training.formatting import finite
 from groupwise.types import Event, Sample
 
 Series: TypeAlias = tuple[list[int], list[float]]
+# Steps, and evaluations, that are kept in memory at most, some 4 KB each.
+MOST_ROWS = 50_000
 
 
 @dataclass
@@ -55,8 +57,10 @@ class History:
             self._start(event.data)
         elif event.type == "step":
             self.steps[event.step] = {**event.data, "metrics": true_metrics(_mapping(event.data.get("metrics")))}
+            self.steps = _fewer(self.steps)
         elif event.type == "eval":
             self.evals[event.step] = event.data
+            self.evals = _fewer(self.evals)
         elif event.type == "hint":
             self.hints.append((event.step, event.data))
         elif event.type == "error":
@@ -145,12 +149,24 @@ class History:
 
     @classmethod
     def read(cls, run_dir: Path) -> History:
-        """The history of a run folder; an incomplete last line of its log is ignored."""
+        """The history of a run folder, with a part of its steps if it is very long.
+
+        An incomplete last line of its log is ignored.
+        """
         if not run_dir.is_dir():
             raise RunNotFound(f"there is no run folder at {run_dir}", hint="`groupwise runs` lists the runs.")
-        history = cls.of(read_events(run_dir / "events.jsonl"))
+        history = cls.of(looked_at_events(run_dir / "events.jsonl"))
         history.run = history.run or run_dir.name
         return history
+
+
+def _fewer(rows: dict[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The rows of a run that is watched for very long, more coarsely: every second of the older half goes."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    steps = list(rows)
+    gone = set(steps[1 : len(steps) // 2 : 2])
+    return {step: row for step, row in rows.items() if step not in gone}
 
 
 def _sample(value: Mapping[str, Any]) -> Sample:

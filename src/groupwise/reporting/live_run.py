@@ -13,7 +13,7 @@ from groupwise.products import product_of
 from groupwise.reporting.console import watch
 from groupwise.reporting.report import write_report
 from groupwise.reporting.trackers import check_trackers, exporters
-from groupwise.training.events import read_events
+from groupwise.training.events import looked_at_events
 from groupwise.training.folder import create_run, read_config
 from groupwise.training.ranks.communication import ALONE, Ranks, remember_run, remembered_run
 from groupwise.training.session import Parts, execute
@@ -94,7 +94,7 @@ def run_events(
         return
 
     # Read before `execute` truncates the log to the checkpoint it resumes from.
-    earlier = read_events(path / "events.jsonl")
+    earlier = looked_at_events(path / "events.jsonl")
     with stopped_by_signals() as stop, ExitStack() as closing:
         sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
         for sink in sinks:

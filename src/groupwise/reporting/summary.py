@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -12,7 +13,6 @@ from groupwise.reporting.history import History
 from groupwise.reporting.text import clock, printable
 from groupwise.training.folder import RunInfo
 from groupwise.training.formatting import finite, number, percent
-from groupwise.types import Event
 
 Form: TypeAlias = Callable[[float], str]
 Rows: TypeAlias = tuple[tuple[str, str, Form], ...]
@@ -87,12 +87,11 @@ def summarise(history: History) -> Summary:
 STATES = {"running": "green", "failed": "red", "interrupted": "yellow"}
 
 
-def summary_table(events: Iterable[Event]) -> Table:
+def summary_table(history: History) -> Group:
     """A run in one table for `groupwise show`: the first, lowest, highest and last value of each number."""
-    history = History.of(events)
     summary = summarise(history)
     title = f"{summary.run}: {ending(summary.reason)}, {summary.steps} steps in {clock(summary.seconds)}"
-    table = Table(title=Text(printable(title), style="bold"), title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     table.add_column("")
     for heading in ("first", "lowest", "highest", "last"):
         table.add_column(heading, justify="right")
@@ -100,11 +99,8 @@ def summary_table(events: Iterable[Event]) -> Table:
         values = history.series(name)[1]
         if values:
             table.add_row(label, *(form(v) for v in (values[0], min(values), max(values), values[-1])))
-    if history.hints:
-        step, hint = history.hints[-1]
-        table.caption = Text(f"Hint at step {step}: {printable(hint.get('message'))}", style="yellow")
-        table.caption_justify = "left"
-    return table
+    # A title of the table would be wrapped to the table's width.
+    return Group(Text(printable(title), style="bold"), table)
 
 
 def runs_table(runs: Iterable[RunInfo]) -> Table:

@@ -1,5 +1,6 @@
 """Text for a terminal, a figure or a page: printable strings, durations, and a curve drawn in characters."""
 
+import codecs
 import io
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -19,10 +20,34 @@ def traceback_lines(hint: Mapping[str, Any]) -> list[str]:
     return [printable(line) for line in str(hint.get("traceback") or "").splitlines()]
 
 
+# What stands for a character in encodings that lack it; for any other it is a question mark.
+PLAIN_CHARACTERS = {
+    "–": "-", "−": "-", "—": "-", "±": "+-", "×": "x", "·": ".", "…": "...", "→": "->", "←": "<-", "≤": "<=", "≥": ">=",
+    "✓": "+", "✗": "x", "▶": ">", "▲": "^", "▼": "v", "↕": "|", "∥": "||", "▋": "#", "█": "#", "━": "-", "’": "'",
+    "├": "|", "└": "`", "│": "|", "─": "-", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "⟲": "@", "½": "1/2",
+}  # fmt: skip
+PLAIN_ERRORS = "groupwise.plain"
+
+
+def _plain_characters(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(PLAIN_CHARACTERS.get(c, "#" if "▁" <= c <= "▏" else "?") for c in lacking), error.end
+
+
+codecs.register_error(PLAIN_ERRORS, _plain_characters)
+
+
 def tolerate_any_text(stream: Any) -> None:
-    """Let a stream print a question mark where its encoding lacks a character, rather than raise."""
+    """Let a stream print something alike where its encoding lacks a character, rather than raise."""
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="replace")
+        stream.reconfigure(errors=PLAIN_ERRORS)
+
+
+def in_any_encoding(stream: Any) -> bool:
+    """Whether the stream can print every character; JSON for one that cannot escapes them."""
+    return "utf" in str(getattr(stream, "encoding", None) or "utf").lower()
 
 
 def capital(words: str) -> str:

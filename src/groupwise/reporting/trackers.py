@@ -1,8 +1,9 @@
-"""Trackers of a run's numbers: TensorBoard and Weights & Biases, both written without a network.
+"""Trackers of a run: TensorBoard, Weights & Biases, MLflow and Trackio, all written without a network.
 
-An exporter consumes events: `event(event)` and `close()`. The run does not depend on it: an exporter that fails is
-switched off with one warning. A resumed run records no step twice: TensorBoard discards what came after the checkpoint,
-and an offline W&B run is rewritten from the event log.
+They get its numbers and, at each evaluation, a table of answers. An exporter consumes events: `event(event)` and
+`close()`. The run does not depend on it: an exporter that fails is switched off with one warning. A resumed run records
+no step twice: TensorBoard discards what came after the checkpoint, and local records of W&B and MLflow are written anew
+from the event log. Trackio's cannot be cut back.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
 from typing import Any, Protocol
 
-from groupwise.errors import ConfigError, MissingExtra
+from groupwise.errors import ConfigError
+from groupwise.reporting.tracked_values import COLUMNS, as_markdown, completions, missing, scalars
 from groupwise.training.events import read_events
-from groupwise.training.formatting import finite
 from groupwise.types import Event
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def check_trackers(report_to: Sequence[str]) -> None:
     exporters(report_to, Path(), {})
 
 
-def _kind(name: str) -> type[TensorBoard] | type[WandB]:
+def _kind(name: str) -> type[TensorBoard] | type[Rewritten]:
     if name in KINDS:
         return KINDS[name]
     near = difflib.get_close_matches(name, KINDS, n=1)
@@ -83,7 +84,7 @@ class TensorBoard:
             from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
-            raise _missing("TensorBoard", "tensorboard") from error
+            raise missing("TensorBoard", "tensorboard") from error
         self._event, self._summary = event_pb2, summary_pb2
         self._tensor, self._string = tensor_pb2.TensorProto, types_pb2.DT_STRING
         self._config = config
@@ -100,6 +101,8 @@ class TensorBoard:
             self._write(event, [self._text("hints", f"{event.data.get('message')}\n\n{event.data.get('remedy')}")])
         elif values := dict(scalars(event)):
             self._write(event, [self._summary.Summary.Value(tag=k, simple_value=v) for k, v in values.items()])
+            if rows := completions(event):
+                self._write(event, [self._text("completions", as_markdown(rows))])
 
     def _start(self, event: Event) -> None:
         # At this record readers discard everything from its step on: steps that the resumed run repeats.
@@ -126,34 +129,65 @@ class TensorBoard:
             self._writer.close()
 
 
-class WandB:
+class Rewritten:
+    """A tracker whose local record cannot be cut back: a resumed run writes what it keeps of the log again."""
+
+    def __init__(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+        self._run_dir, self._config = run_dir, config
+        self._begun = False
+        self._load()
+
+    def event(self, event: Event) -> None:
+        if event.type == "start":
+            resumed = event.data.get("resumed_from")
+            anew = self._begin(resumed is not None)
+            self._begun = True
+            if resumed is not None and anew:
+                for kept in read_events(self._run_dir / "events.jsonl"):
+                    if kept.step <= int(resumed):
+                        self._log(kept)
+        elif self._begun:
+            self._log(event)
+
+    def close(self) -> None:
+        if self._begun:
+            self._finish()
+
+    def _load(self) -> None:
+        """Import the package, or refuse."""
+        raise NotImplementedError
+
+    def _begin(self, resumed: bool) -> bool:
+        """Begin a record; whether it is empty."""
+        raise NotImplementedError
+
+    def _log(self, event: Event) -> None:
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        raise NotImplementedError
+
+
+class WandB(Rewritten):
     """Writes an offline W&B run into the run folder; `wandb sync` uploads it later.
 
     WANDB_MODE, if set, chooses another mode, such as online. The W&B run has the same id in every attempt.
     """
 
-    def __init__(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+    def _load(self) -> None:
         # W&B reports its own crashes over the network unless this is set before it is imported.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         try:
             import wandb
         except ImportError as error:
-            raise _missing("Weights & Biases", "wandb") from error
-        self._wandb, self._run_dir, self._config = wandb, run_dir, config
+            raise missing("Weights & Biases", "wandb") from error
+        self._wandb = wandb
         mode = os.environ.get("WANDB_MODE") or "offline"
         self._mode: Any = {"run": "online", "dryrun": "offline"}.get(mode, mode)
         # A stable id: syncing a resumed run updates the same W&B run.
-        self._id = re.sub(r"[^\w.-]+", "-", run_dir.name)[-100:] or "run"
-        self._run: Any = None
+        self._id = re.sub(r"[^\w.-]+", "-", self._run_dir.name)[-100:] or "run"
 
-    def event(self, event: Event) -> None:
-        if event.type == "start":
-            self._start(event)
-        elif self._run is not None:
-            self._log(event)
-
-    def _start(self, event: Event) -> None:
-        resumed = event.data.get("resumed_from")
+    def _begin(self, resumed: bool) -> bool:
         if self._mode == "offline":
             # An offline run cannot be appended to, so earlier attempts are replaced.
             for stale in (self._run_dir / "wandb").glob(f"offline-run-*-{self._id}"):
@@ -168,34 +202,101 @@ class WandB:
             config=dict(self._config), resume="allow" if self._mode == "online" else None, reinit="create_new",
             settings=settings,
         )  # fmt: skip
-        if resumed is not None and self._mode == "offline":
-            for kept in read_events(self._run_dir / "events.jsonl"):
-                if kept.step <= int(resumed):
-                    self._log(kept)
+        return bool(self._mode == "offline")
 
     def _log(self, event: Event) -> None:
-        if values := dict(scalars(event)):
+        values: dict[str, Any] = dict(scalars(event))
+        if rows := completions(event):
+            values["completions"] = self._wandb.Table(columns=list(COLUMNS), data=rows)
+        if values:
             self._run.log(values, step=event.step)
 
-    def close(self) -> None:
-        if self._run is not None:
-            self._run.finish()
+    def _finish(self) -> None:
+        self._run.finish()
 
 
-KINDS: Mapping[str, type[TensorBoard] | type[WandB]] = {"tensorboard": TensorBoard, "wandb": WandB}
+class MLflow(Rewritten):
+    """Writes an MLflow run into `<run>/mlruns`, or to MLFLOW_TRACKING_URI if that is set."""
+
+    def _load(self) -> None:
+        # MLflow allows its file store only when asked, and counts its users over the network unless told not to.
+        for name, value in (("MLFLOW_ALLOW_FILE_STORE", "true"), ("MLFLOW_DISABLE_TELEMETRY", "true")):
+            os.environ.setdefault(name, value)
+        try:
+            from mlflow import MlflowClient
+            from mlflow.entities import Metric, Param, RunTag
+        except ImportError as error:
+            raise missing("MLflow", "mlflow") from error
+        self._client, self._metric, self._param, self._tag = MlflowClient, Metric, Param, RunTag
+        self._address = os.environ.get("MLFLOW_TRACKING_URI", "")
+
+    def _begin(self, resumed: bool) -> bool:
+        folder = (self._run_dir / "mlruns").resolve()
+        if not self._address:
+            shutil.rmtree(folder, ignore_errors=True)
+            # A store that this process has opened before is not made again.
+            (folder / ".trash").mkdir(parents=True)
+        store = self._store = self._client(self._address or folder.as_uri())
+        known = store.get_experiment_by_name("groupwise")
+        experiment = known.experiment_id if known else store.create_experiment("groupwise")
+        name = self._run_dir.name
+        found = store.search_runs([experiment], f"tags.`groupwise.run` = '{name}'") if resumed and self._address else []
+        if found:
+            self._id = found[0].info.run_id
+            return False
+        self._id = store.create_run(experiment, tags={"groupwise.run": name}, run_name=name).info.run_id
+        flat = {
+            f"{section}.{key}": value
+            for section, values in self._config.items()
+            for key, value in (values.items() if isinstance(values, Mapping) else ())
+        }
+        store.log_batch(self._id, params=[self._param(key, str(value)[:500]) for key, value in flat.items()][:100])
+        store.log_dict(self._id, json.loads(json.dumps(dict(self._config), default=str)), "config.json")
+        return True
+
+    def _log(self, event: Event) -> None:
+        when = int(event.time * 1000)
+        if values := dict(scalars(event)):
+            self._store.log_batch(self._id, [self._metric(k, v, when, event.step) for k, v in values.items()])
+        if rows := completions(event):
+            # The form in which MLflow's page shows a table.
+            table = {"columns": list(COLUMNS), "data": rows}
+            self._store.log_dict(self._id, table, f"completions/{event.step:06}.json")
+
+    def _finish(self) -> None:
+        self._store.set_terminated(self._id)
 
 
-def scalars(event: Event) -> Iterator[tuple[str, float]]:
-    """The finite numbers of a step or an evaluation: metrics, `timing/…` and `totals/…`."""
-    if event.type not in ("step", "eval"):
-        return
-    for part, prefix in (("metrics", ""), ("timing", "timing/"), ("totals", "totals/")):
-        values = event.data.get(part)
-        for name, value in values.items() if isinstance(values, Mapping) else ():
-            if (number := finite(value)) is not None:
-                yield f"{prefix}{name}", number
+class Trackio(Rewritten):
+    """Writes a local Trackio run, which `trackio show --project groupwise` displays."""
+
+    def _load(self) -> None:
+        try:
+            import trackio
+        except ImportError as error:
+            hint = "pip install trackio, in an environment with a version of huggingface_hub that it supports"
+            raise missing("Trackio", "trackio", hint) from error
+        self._trackio = trackio
+
+    def _begin(self, resumed: bool) -> bool:
+        # Trackio appends: the steps that a resumed run repeats are in its record twice.
+        settings = json.loads(json.dumps(dict(self._config), default=str))
+        self._trackio.init(
+            project="groupwise", name=self._run_dir.name, config=settings, resume="allow", embed=False,
+        )  # fmt: skip
+        return False
+
+    def _log(self, event: Event) -> None:
+        values: dict[str, Any] = dict(scalars(event))
+        if rows := completions(event):
+            values["completions"] = self._trackio.Table(columns=list(COLUMNS), data=rows)
+        if values:
+            self._trackio.log(values, step=event.step)
+
+    def _finish(self) -> None:
+        self._trackio.finish()
 
 
-def _missing(product: str, package: str) -> MissingExtra:
-    message = f"report_to includes {product}, but the package {package!r} is not installed"
-    return MissingExtra(message, hint="pip install 'groupwise[tracking]'", field="run.report_to")
+KINDS: Mapping[str, type[TensorBoard] | type[Rewritten]] = {
+    "tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow, "trackio": Trackio,
+}  # fmt: skip

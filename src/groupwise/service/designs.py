@@ -52,7 +52,13 @@ class Designs:
 
     async def design(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Make a design and keep it, so that it can be downloaded in any format."""
-        found = await self.work("design", asked)
+        return await self._kept(await self.work("design", asked))
+
+    async def edit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Edit a workflow, and keep the result like a design."""
+        return await self._kept(await self.work("edit", asked))
+
+    async def _kept(self, found: dict[str, Any]) -> dict[str, Any]:
         name = uuid.uuid4().hex[:16]
         with disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,8 @@ from groupwise.types import Event
 NAN = float("nan")
 AXES = ("samples", "time", "processor")
 """What a curve can be drawn against beside steps: samples, seconds of training, seconds of processor time."""
-MOST_NAMES = 2000  # metrics of a run; later ones are not drawn
+MOST_NAMES = 2000  # metrics of a run; later ones are counted and not drawn
+MOST_COUNTED = 100_000
 Floats = npt.NDArray[np.float64]
 
 
@@ -38,6 +39,7 @@ class Series:
         self.steps = array("q")
         self.axes = {axis: array("d") for axis in AXES}
         self.columns: dict[str, array[float]] = {}
+        self.left_out: set[str] = set()  # names beyond `MOST_NAMES`, as far as they are counted
 
     def add(self, event: Event, stands: Mapping[str, float]) -> None:
         before = len(self.seqs)
@@ -50,6 +52,8 @@ class Series:
             column = self.columns.get(name)
             if column is None:
                 if len(self.columns) >= MOST_NAMES:
+                    if len(self.left_out) < MOST_COUNTED:
+                        self.left_out.add(name)
                     continue
                 column = self.columns[name] = array("d", [NAN]) * before
             column.append(NAN if value is None else value)
@@ -199,6 +203,11 @@ class RunLog:
     def names(self) -> list[str]:
         """Every number there is, sorted."""
         return sorted({name for series in self.numbers.values() for name in series.columns})
+
+    def left_out(self) -> int:
+        """How many metrics are too many to be drawn."""
+        with self.lock:
+            return len(set[str]().union(*(series.left_out for series in self.numbers.values())) - set(self.names()))
 
     def lines(self, begin: int, end: int) -> list[bytes]:
         """Events `begin` to `end` (exclusive) as JSON lines."""

@@ -1,6 +1,7 @@
 """Runs side by side: which of their settings differ, and what the statistics of `groupwise compare` say of them."""
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -42,6 +43,8 @@ def compared(runs: Runs, names: Sequence[str], metric: str = HELD_OUT) -> dict[s
 
 
 def _headline(comparison: Comparison) -> str:
+    if len(comparison.algorithms) > 2 and (leader := _leader(comparison)):
+        return f"{leader} ends above every other."
     if len(comparison.algorithms) > 1:
         return comparison.headline
     finals = [course.final for course in comparison.courses]
@@ -51,6 +54,14 @@ def _headline(comparison: Comparison) -> str:
         f"These runs differ in nothing but their seed ({seeds} in all): "
         f"they end at {statistics.fmean(finals):.3g} on average{spread}."
     )
+
+
+def _leader(comparison: Comparison) -> str:
+    """The arm that ends above each of the others, if there is one."""
+    above = Counter(
+        duel.ours if duel.final.interval.value > 0 else duel.theirs for duel in comparison.duels if duel.distinguishable
+    )
+    return next((arm for arm, count in above.items() if count == len(comparison.algorithms) - 1), "")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -20,7 +20,7 @@ from groupwise.service.event_stream import Floats, RunLog, RunLogs, downsampled
 from groupwise.service.run_index import RunIndex
 from groupwise.training.folder import read_config, state_after
 from groupwise.training.formatting import finite
-from groupwise.training.group_files import numbered, read_groups
+from groupwise.training.group_files import file_of_step, kept_steps, read_step
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.differences import compare_workflows
 from groupwise.workflows.document import document_of
@@ -132,14 +132,17 @@ class Runs:
         return log, log.chosen(sorted(numbers))
 
     def steps_with_groups(self, run: str) -> list[int]:
-        return [int(path.stem) for path in numbered(self.path(run) / "groups")]
+        return kept_steps(self.path(run) / "groups")
 
-    def rows(self, run: str, step: int) -> list[dict[str, Any]]:
-        path = self.path(run) / "groups" / f"{step:06d}.parquet"
-        if not path.is_file():
+    def folder_with(self, run: str, step: int) -> Path:
+        """The folder of a run whose groups of a step were saved."""
+        if file_of_step(self.path(run) / "groups", step) is None:
             hint = f"GET /api/runs/{run}/groups lists the steps that were saved; run.group_log_steps sets how often."
             raise GroupNotFound(f"run {run} has no saved groups for step {step}", hint=hint)
-        return read_groups(path)
+        return self.path(run)
+
+    def rows(self, run: str, step: int) -> list[dict[str, Any]]:
+        return read_step(self.folder_with(run, step) / "groups", step) or []
 
     def groups(self, run: str, step: int) -> dict[str, Any]:
         rows = sorted(self.rows(run, step), key=lambda row: row["group_id"])
@@ -225,7 +228,7 @@ def _turns(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 # What is shown of an attempt beside its tokens. Runs may come from anywhere, so exhibits are not trusted.
-KINDS = ("episode", "design", "program")
+KINDS = ("episode", "design", "program", "search")
 
 
 def shown_exhibit(row: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

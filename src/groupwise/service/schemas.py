@@ -173,6 +173,7 @@ class RunWhole(RunView):
     config: dict[str, dict[str, Any]]
     events: int = Field(description="Number of events so far, which is also the number of the next one.")
     known: list[MetricView] = Field(description="The metrics it has logged so far, in the order to show them.")
+    left_out: int = Field(description="Metrics that are too many to be drawn, and so are not among `known`.")
     report: bool = Field(description="Whether it has a report: GET /api/runs/{run}/report.")
 
 
@@ -268,6 +269,48 @@ class GroupSteps(BaseModel):
     steps: list[int]
 
 
+class StepAttempts(BaseModel):
+    """The scored attempts of a step, column by column; of very many, whole groups evenly spaced."""
+
+    run: str
+    step: int
+    recorded: int = Field(description="Attempts in the file.")
+    shown: int
+    unscored: int = Field(description="Left out because they have no finite score.")
+    not_finite: int = Field(description="Left out because an observation or reward is not finite.")
+    ids: list[str]
+    group_names: list[str]
+    groups: list[int] = Field(description="Each attempt's place in `group_names`.")
+    tasks: list[str]
+    totals: list[float]
+    lengths: list[int]
+    advantages: list[float] = Field(description="What the run learned from: the mean over an attempt's actions.")
+    feature_names: list[str]
+    features: list[list[float]] = Field(description="What clusters are made of, one row per attempt.")
+    moments: list[list[int]] = Field(description="The steps of an attempt that were recorded.")
+    rewards: list[list[float]] = Field(description="What was earned up to each moment since the one before.")
+    values: list[list[float]] = Field(description="What a linear critic fitted to these attempts expects.")
+    last_values: list[float] = Field(description="What it expects after the last moment; 0 after an end.")
+    terminated: list[bool]
+    explained_variance: float | None
+    gamma: float
+    gae_lambda: float
+    size_unit: str = Field(description="What a group's size counts in the loss: actions or attempts.")
+
+
+class GroupingView(BaseModel):
+    """How a strategy divides the attempts of a step."""
+
+    run: str
+    step: int
+    strategy: str
+    iterations: list[list[int]] = Field(
+        description="Each attempt's group after every iteration; −1 means none yet. The last is the result."
+    )
+    names: dict[str, str]
+    earlier_steps: list[int] = Field(description="Steps that a strategy with a memory was shown first.")
+
+
 class TokenView(BaseModel):
     text: str
     advantage: float | None = Field(description="Null for tokens that the model did not write.")
@@ -280,11 +323,11 @@ class TurnView(BaseModel):
 
 
 class ExhibitView(BaseModel):
-    """What else can be shown of an attempt: an episode's moments, a design as a drawing, or a program's cases."""
+    """What else can be shown: an episode's moments, a design as a drawing, a program's cases, or a search tree."""
 
     model_config = ConfigDict(extra="allow")
 
-    kind: Literal["episode", "design", "program"]
+    kind: Literal["episode", "design", "program", "search"]
     svg: str = Field("", description="A design, drawn.")
     changes: list[str] = Field([], description="What sets a design apart from the worst of its group.")
 
@@ -352,7 +395,7 @@ class ConversationSummary(BaseModel):
     preview: str
 
 
-class ConversationList(BaseModel):
+class ConversationList(Paged):
     conversations: list[ConversationSummary]
 
 
@@ -374,6 +417,7 @@ class ModelList(BaseModel):
 
 LongText = Annotated[str, Field(min_length=1, max_length=2_000_000)]
 FormatName = Annotated[str, Field(min_length=1, max_length=40)]
+ShortText = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class DesignRequest(RequestModel):
@@ -410,6 +454,61 @@ class ConvertRequest(CheckRequest):
     to: FormatName = Field(description="The format to write.")
 
 
+class MoveEdit(RequestModel):
+    """Put an activity directly before or after another one, or in parallel to it."""
+
+    do: Literal["move"]
+    activity: ShortText
+    place: Literal["before", "after", "beside"]
+    other: ShortText
+
+
+class ChanceEdit(RequestModel):
+    """Change one of the probabilities that the answer lists as `chances`."""
+
+    do: Literal["chance"]
+    of: ShortText
+    value: Annotated[float, Field(ge=0, le=1)]
+
+
+class RuleEdit(RequestModel):
+    """Add a rule: a pair of activities, one activity (`must_include`), or seconds (`deadline`)."""
+
+    do: Literal["rule"]
+    rule: ShortText
+    first: Annotated[str, Field(max_length=300)] = ""
+    then: Annotated[str, Field(max_length=300)] = ""
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class StaffEdit(RequestModel):
+    """Give a pool so many servers."""
+
+    do: Literal["staff"]
+    pool: ShortText
+    count: Annotated[int, Field(ge=1, le=100_000)]
+
+
+class AssignEdit(RequestModel):
+    """Have another pool do an activity."""
+
+    do: Literal["assign"]
+    activity: ShortText
+    pool: ShortText
+
+
+class EditRequest(RequestModel):
+    """A workflow, its requirements, and edits in their order. Without edits, the answer says what can be edited."""
+
+    workflow: LongText = Field(description="The workflow's text, in any readable format.")
+    format: FormatName | None = Field(None, description="Its format. Default: detected.")
+    requirements: LongText | dict[str, Any]
+    edits: list[Annotated[MoveEdit | ChanceEdit | RuleEdit | StaffEdit | AssignEdit, Field(discriminator="do")]] = (
+        Field([], max_length=200)
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+
 class DownloadView(BaseModel):
     format: str
     title: str
@@ -437,6 +536,31 @@ class DesignView(BaseModel):
     svg: str
     performance: dict[str, Any] | None
     notes: list[str]
+    downloads: list[DownloadView]
+
+
+class EditView(BaseModel):
+    """The edited workflow with its score, beside what it was before, and what can be edited next."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    name: str
+    ok: bool
+    score: float | None = Field(description="0 if a rule is broken, null if no workflow could keep them all.")
+    explanation: dict[str, Any] | None
+    performance: dict[str, Any] | None
+    broken: list[dict[str, Any]]
+    contradictions: list[dict[str, Any]]
+    before: dict[str, Any]
+    edits: list[str] = Field(description="The edits in words.")
+    changes: list[str] = Field(description="How the workflow differs from the one sent.")
+    chances: dict[str, float]
+    pools: dict[str, dict[str, int]]
+    activities: dict[str, dict[str, Any]]
+    rules: list[str] = Field(description="The kinds of rules that can be added.")
+    requirements: dict[str, Any]
+    svg: str
     downloads: list[DownloadView]
 
 

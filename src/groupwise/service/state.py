@@ -22,6 +22,7 @@ from groupwise.service.run_list import RunListing
 from groupwise.service.runs import Runs
 from groupwise.service.schemas import ChatRequest
 from groupwise.service.settings import ServiceSettings
+from groupwise.service.sidecar import Sidecar
 from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
 from groupwise.service.websocket_connection import LiveClient, Topics
@@ -93,6 +94,8 @@ class ServiceState:
         self.topics = Topics()
         self.chat_models = ChatModels(settings, counting, self.ownership)
         self.designs = Designs(settings)
+        # A process of its own, started by the first request: the mathematics needs torch.
+        self.laboratory = Sidecar("groupwise.reporting.recorded_step", [])
         self.supervisor = Supervisor(self.jobs, settings, self.ownership)
 
     def _log_to_follow(self, run: str) -> RunLog:
@@ -112,6 +115,7 @@ class ServiceState:
         self.followers.close()
         await self.chat_models.close()
         await self.designs.close()
+        await self.laboratory.close()
         await asyncio.to_thread(self.supervisor.close)
         self.tables.close()
 

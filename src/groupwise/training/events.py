@@ -128,6 +128,64 @@ def read_events(path: Path) -> list[Event]:
     return [event for event, _ in sound_events(path)]
 
 
+# A log of more bytes is read in part by those who only look at it: some 40,000 events of usual size.
+LONG = 50 << 20
+# Steps, and evaluations, that are read of such a log at most, about.
+THINNED = 4000
+# The type stands before the data and after short fields, none of which can contain a quotation mark.
+HEAD = 600
+
+
+def looked_at_events(path: Path) -> list[Event]:
+    """The events of a log for those who only look: all of them, or of a long log the steps and evaluations in part.
+
+    Of a long log it has the first and last and some 4,000 steps in between, as many evaluations, and everything else.
+    Lines in between are counted, not parsed, which takes a thirtieth of the time: about 2 s for a million steps.
+    """
+    if not is_long(path):
+        return read_events(path)
+    found = _chosen_events(path)
+    # A line that is not what its place in the log says: only reading all of it finds where the damage begins.
+    return read_events(path) if found is None else found
+
+
+def is_long(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > LONG
+
+
+def _chosen_events(path: Path) -> list[Event] | None:
+    """Some events of a long log, or None if one of them is not what its place says."""
+    places: dict[str, list[tuple[int, int]]] = {"step": [], "eval": [], "rest": []}
+    stride, offset, number = max(1, path.stat().st_size // THINNED), 0, 0
+    next_step, last = 0, (0, 0)
+    with open_regular(path) as file:
+        for line in lines_of(file):
+            if not line.endswith(b"\n"):
+                break
+            head = line[:HEAD]
+            if b'"type": "step"' in head:
+                last = (number, offset)
+                if offset >= next_step:
+                    places["step"].append(last)
+                    next_step = offset + stride
+            elif b'"type": "eval"' in head:
+                places["eval"].append((number, offset))
+            elif b'"type": "checkpoint"' not in head:
+                places["rest"].append((number, offset))
+            number, offset = number + 1, offset + len(line)
+        places["step"].append(last)
+        evals = places["eval"]
+        places["eval"] = [*evals[:: max(1, len(evals) // THINNED)], *evals[-1:]]
+        found = {}
+        for expected, start in {place for some in places.values() for place in some}:
+            file.seek(start)
+            event = decode(file.readline(LONGEST))
+            if event is None or event.seq != expected:
+                return None
+            found[expected] = event
+    return [found[place] for place in sorted(found)]
+
+
 class EventLog:
     """The writer's side. One write per line, so that a crash can only tear the last line."""
 

@@ -1,7 +1,7 @@
 """The run folder: everything one run leaves behind, and the one process that may write to it.
 
     runs/<id>/  config.toml  env.json  lock  status.json  events.jsonl  control.jsonl
-                groups/<step>.parquet  report.html  checkpoints/<step>/
+                groups/<step>.parquet and <first>-<last>.parquet  report.html  checkpoints/<step>/
 
 The event log and the checkpoints are the truth; status.json, env.json and report.html are derived from them.
 Resuming goes back to the newest sound checkpoint and drops everything written after it.
@@ -11,11 +11,13 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RunError
-from groupwise.files import FileLock, disk, sync_file, write_atomic
+from groupwise.files import FileLock, disk, write_atomic
 from groupwise.training.checkpoint import (
     drop_unfinished,
     later_checkpoints,
@@ -26,11 +28,13 @@ from groupwise.training.checkpoint import (
     save_checkpoint,
 )
 from groupwise.training.control_file import ControlCommand, pending_commands, send_command
-from groupwise.training.events import EventLog, plain, read_events
+from groupwise.training.events import EventLog, plain, sound_events
 from groupwise.training.folder import latest_metrics, lock_run, sound_config
-from groupwise.training.group_files import damaged_groups, groups_after, numbered, rewards_of, thin_groups, write_groups
+from groupwise.training.group_files import GroupFolder, damaged_groups, forget_after, kept_steps, read_step, rewards_of
 from groupwise.training.machine import describe_machine
 from groupwise.types import Event, GroupRecord
+
+NOTHING: Mapping[str, Any] = {}
 
 
 class Run:
@@ -51,13 +55,12 @@ class Run:
         self.id = path.name
         self.warnings: list[str] = []
         self.notes: list[str] = []
-        self._unsynced: list[Path] = []
         self._metrics: dict[str, Any] = {}
         self._lock = lock_run(path)
         try:
             if by_hand:
                 send_command(path, "resume")
-            events = read_events(path / "events.jsonl")
+            events = _outline(path / "events.jsonl")
             if events and sound_config(path) is None:
                 self.warnings.append("config.toml was edited or damaged; using the recorded settings (see --set)")
             # The lock may know of an attempt that died before its first event.
@@ -70,8 +73,9 @@ class Run:
             if self.checkpoint is not None and not kept:
                 self._rebuild_log(self.checkpoint.step)
             self._handled = {str(e.data.get("id")) for e in kept if e.type == "control"}
-            self._metrics = latest_metrics(kept)
-            self._groups = len(numbered(path / "groups"))
+            if kept:
+                self._metrics = latest_metrics(event for event, _ in sound_events(path / "events.jsonl"))
+            self._groups = GroupFolder(path / "groups")
             write_atomic(path / "env.json", _json(describe_machine()))
         except BaseException:
             self._lock.release()
@@ -85,8 +89,7 @@ class Run:
             groups.mkdir(exist_ok=True)
             for folder in (self.path, checkpoints):
                 drop_unfinished(folder)
-            for path in groups_after(groups, step):
-                path.unlink()
+            forget_after(groups, step)
             for path in later_checkpoints(checkpoints, step):
                 self._set_aside(path, f"checkpoint {path.name} was set aside; the run continues from step {step}")
             for path in damaged_groups(groups):
@@ -100,8 +103,12 @@ class Run:
 
     def _rebuild_log(self, step: int) -> None:
         """Begin a lost log with what the group files know of the steps up to `step`."""
-        known = [(int(path.stem), rewards_of(path)) for path in numbered(self.path / "groups")]
-        found = [(number, metrics) for number, metrics in known if metrics and number <= step]
+        found = []
+        for number in kept_steps(self.path / "groups"):
+            with suppress(RunError):
+                metrics = rewards_of(read_step(self.path / "groups", number) or ())
+                if metrics and number <= step:
+                    found.append((number, metrics))
         for number, metrics in found:
             self.emit("step", number, {"metrics": metrics, "timing": {}, "totals": {}})
         rebuilt = f", with the rewards of {len(found)} earlier steps from the group files" if found else ""
@@ -132,22 +139,14 @@ class Run:
         # Log and groups must be on disk before the checkpoint that counts on them.
         self._log.sync()
         with disk(self.path / "groups"):
-            while self._unsynced:
-                sync_file(self._unsynced.pop())
+            self._groups.sync()
         folder = self.path / "checkpoints"
         path = save_checkpoint(folder, step, self._log.count, model, state, shards)
         prune_checkpoints(folder, limit)
         return path
 
     def write_groups(self, step: int, records: Sequence[GroupRecord], limit: int = 0) -> None:
-        path = self.path / "groups" / f"{step:06d}.parquet"
-        write_groups(path, step, records)
-        self._unsynced.append(path)
-        self._groups += 1
-        if limit and self._groups > limit:
-            gone = thin_groups(path.parent)
-            self._groups -= len(gone)
-            self._unsynced = [known for known in self._unsynced if known not in gone]
+        self._groups.write(step, records, limit)
 
     def set_status(self, state: str, step: int, total: int, **more: Any) -> None:
         status = {
@@ -192,6 +191,14 @@ class FollowedRun:
 
     def close(self) -> None:
         """There is no lock to release."""
+
+
+def _outline(path: Path) -> list[Event]:
+    """The events of the log; of steps and evaluations, which may be millions, without their numbers."""
+    found: list[Event] = []
+    for event, _ in sound_events(path):
+        found.append(replace(event, data=NOTHING) if event.type in ("step", "eval") else event)
+    return found
 
 
 def _last_attempt(lock: FileLock) -> int:

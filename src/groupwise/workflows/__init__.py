@@ -23,6 +23,7 @@ In the order in which data flows:
     scoring/           performance, structure, maintainability and resources as one number
     pictures/          layouts, SVG, PNG, figures and animations
     differences.py     what changed between two workflows
+    editing/           moves, probabilities, rules and staff changed by hand, and what that does
     inspection.py      opens a workflow from any file and runs every check: open this file first
 
 Importing this loads nothing heavy: numba and lxml are imported when a design is evaluated or XML is written.

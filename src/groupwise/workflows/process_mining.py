@@ -11,7 +11,7 @@ whether an observed order is a rule or just a habit.
 import math
 import statistics
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, pairwise
 from pathlib import Path
@@ -47,12 +47,18 @@ class LoggedWork:
 
 @dataclass(frozen=True, slots=True)
 class LogEstimate:
-    """Requirements, the number of cases and events behind them, and what the log could not tell."""
+    """Requirements, the number of cases and events behind them, and what the log could not tell.
+
+    `order` are the pairs of activities of which the first is usually over when the second begins, and `cycle_time` is
+    the mean number of seconds from the first event of a case to its last.
+    """
 
     requirements: asked.Requirements
     cases: int
     events: int
     notes: tuple[str, ...] = ()
+    order: tuple[tuple[str, str], ...] = ()
+    cycle_time: float = 0.0
 
 
 def requirements_from_log(
@@ -100,7 +106,34 @@ def estimate(events: Sequence[LogEvent], name: str = "log", support: float = 0.9
         documentation=f"Estimated from {len(cases)} cases with {len(events)} events.",
     )
     notes += _repeated(cases)
-    return LogEstimate(requirements, len(cases), len(events), tuple(notes))
+    order, cycle_time = _as_it_went(cases.values())
+    return LogEstimate(requirements, len(cases), len(events), tuple(notes), order, cycle_time)
+
+
+def _as_it_went(cases: Collection[Sequence[LoggedWork]]) -> tuple[tuple[tuple[str, str], ...], float]:
+    """The usual order of the activities, and the mean time of a case."""
+    places: dict[str, list[float]] = defaultdict(list)
+    over: Counter[tuple[str, str]] = Counter()
+    both: Counter[tuple[str, str]] = Counter()
+    spans = []
+    for case in cases:
+        first = {one.activity: one for one in sorted(case, key=_begin, reverse=True)}
+        done = sorted(first.values(), key=lambda one: (_begin(one), one.end))
+        spans.append(max(one.end for one in case) - min(map(_begin, case)))
+        for place, one in enumerate(done):
+            places[one.activity].append(place / max(len(done) - 1, 1))
+            for later in done[place + 1 :]:
+                both[one.activity, later.activity] += 1
+                both[later.activity, one.activity] += 1
+                over[one.activity, later.activity] += one.end <= _begin(later)
+    # Pairs point forwards along the mean place in a case, so that they never make a circle.
+    order = sorted(places, key=lambda activity: (statistics.fmean(places[activity]), activity))
+    pairs = tuple(pair for pair in combinations(order, 2) if 2 * over[pair] > both[pair])
+    return pairs, statistics.fmean(spans)
+
+
+def _begin(work: LoggedWork) -> float:
+    return work.end if work.start is None else work.start
 
 
 def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:

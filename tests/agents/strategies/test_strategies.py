@@ -26,7 +26,8 @@ from groupwise.agents.strategies import (
     strategy,
 )
 from groupwise.agents.strategies.polarity import polarity
-from groupwise.agents.strategies.reading import is_resolved, last_turn, verdict
+from groupwise.agents.strategies.reading import last_turn, verdict
+from groupwise.agents.strategies.resolution import is_resolved
 from groupwise.errors import ContractError
 from groupwise.types import Message
 

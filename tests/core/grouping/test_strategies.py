@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from groupwise.config.rules import OUTCOME_STRATEGIES
 from groupwise.core.grouping import strategies
-from groupwise.core.grouping.kmeans import Clusters, choose_count, kmeans, silhouette, standardised
+from groupwise.core.grouping.kmeans import Clusters, choose_count, kmeans, kmeans_iterations, silhouette, standardised
 from groupwise.core.grouping.mixture import DirichletMixture
 from groupwise.core.grouping.strategies import (
     STRATEGIES,
     Adaptive,
     Summaries,
-    _numbered_like,
+    _order_like,
     check_baseline,
     make_grouping,
     selected,
@@ -52,12 +52,46 @@ def partition(groups: Any) -> set[frozenset[int]]:
     return {frozenset(np.flatnonzero(groups == name).tolist()) for name in np.unique(groups)}
 
 
+def numbered(fresh: Any, old: Any) -> Any:
+    """The fresh centres as the old ones number them."""
+    return fresh[_order_like(fresh, old)]
+
+
 def blobs(seed: int, count: int, size: int = 12, spread: float = 0.3) -> tuple[Any, Any]:
     """Points around centres that lie well apart, and whose they are."""
     rng = np.random.default_rng(seed)
     truth = np.repeat(np.arange(count), size)
     centres = np.array([[10.0 * k, -7.0 * k, 3.0 * (k % 2)] for k in range(count)])
     return centres[truth] + spread * rng.normal(size=(len(truth), 3)), truth
+
+
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
+def test_the_iterations_of_a_strategy_end_where_a_call_ends(strategy: str) -> None:
+    points, _ = blobs(3, 3)
+    tasks = ["a", "b"] * (len(points) // 2)
+    called, iterated = make_grouping(strategy, 3), make_grouping(strategy, 3)
+    for shift in (0.0, 0.4):  # the second batch finds what the first has taught
+        seen = summaries(points[:, 0].tolist(), tasks, points + shift, seeds=[0, 1, 2] * (len(points) // 3))
+        found = iterated.iterations(seen)
+        assert found[-1].tolist() == called(seen).tolist()
+        assert all(len(groups) == len(points) for groups in found)
+    assert iterated.state_dict() == called.state_dict()
+    assert make_grouping(strategy).iterations(selected(seen, np.zeros(len(points), np.bool_)))[-1].tolist() == []
+
+
+def test_an_iteration_of_k_means_never_loses_ground_and_a_mixture_places_one_at_a_time() -> None:
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(200, 3))
+    moves = kmeans_iterations(points, 5)
+    assert len(moves) > 3
+    inertia = [move.inertia for move in moves]
+    assert inertia == sorted(inertia, reverse=True)
+    for move in moves:  # the centres shown with an assignment are the means of its members
+        means = [points[move.labels == kind].mean(axis=0) for kind in range(5)]
+        assert np.allclose(move.centres, means, atol=1e-12)
+    seen = summaries([0.0] * 12, features=points[:12])
+    waiting = [(groups < 0).sum() for groups in make_grouping("dirichlet").iterations(seen)]
+    assert waiting == [*range(11, -1, -1), 0]
 
 
 def test_difficulty_by_hand_is_the_plans_quartiles() -> None:
@@ -430,7 +464,7 @@ def test_every_clustering_of_a_strategy_has_its_seed(
     def noted(function: Any) -> Any:
         return lambda *args, seed=0, **kwargs: (seeds.append(seed), function(*args, seed=seed, **kwargs))[1]
 
-    for name in ("kmeans", "choose_count"):
+    for name in ("kmeans_iterations", "choose_count"):
         monkeypatch.setattr(strategies, name, noted(getattr(strategies, name)))
     grouping, points = make_grouping(strategy, count, seed=11), blobs(0, 2)[0]
     for _ in range(2):
@@ -494,22 +528,23 @@ def test_drifted_centres_stay_unless_fresh_ones_are_a_fifth_better(
     points = np.array([[0.0], [1.0], [9.0], [10.0]])
     fresh = Clusters(np.array([[0.5], [9.5]]), np.array([0, 0, 1, 1]), share * 10.0)
     drifted = Clusters(np.array([[9.5], [0.5]]), np.array([1, 1, 0, 0]), 10.0)
-    monkeypatch.setattr(strategies, "kmeans", lambda *args, start=None, **kwargs: fresh if start is None else drifted)
-    monkeypatch.setattr(strategies, "_numbered_like", lambda centres, old: centres)
-    found = Adaptive(2)._follow(points, np.array([[9.0], [1.0]]))
+    runs = {True: [fresh], False: [drifted]}
+    monkeypatch.setattr(strategies, "kmeans_iterations", lambda *args, start=None, **kwargs: runs[start is None])
+    monkeypatch.setattr(strategies, "_order_like", lambda centres, old: [0, 1])
+    found = Adaptive(2)._follow(points, np.array([[9.0], [1.0]]))[-1]
     assert found.tolist() == np.array([[0.5], [9.5]])[order].tolist()
 
 
 def test_fresh_centres_take_the_numbers_of_the_nearest_old_ones_and_newcomers_come_last() -> None:
     old = np.array([[0.0], [10.0], [20.0]])
-    assert _numbered_like(np.array([[19.0], [1.0], [9.0]]), old)[:, 0].tolist() == [1.0, 9.0, 19.0]
-    assert _numbered_like(np.array([[-50.0], [11.0], [1.0], [21.0]]), old)[:, 0].tolist() == [1.0, 11.0, 21.0, -50.0]
+    assert numbered(np.array([[19.0], [1.0], [9.0]]), old)[:, 0].tolist() == [1.0, 9.0, 19.0]
+    assert numbered(np.array([[-50.0], [11.0], [1.0], [21.0]]), old)[:, 0].tolist() == [1.0, 11.0, 21.0, -50.0]
     # fewer than before: those that are left keep their order
-    assert _numbered_like(np.array([[21.0], [1.0]]), old)[:, 0].tolist() == [1.0, 21.0]
+    assert numbered(np.array([[21.0], [1.0]]), old)[:, 0].tolist() == [1.0, 21.0]
     # the closest pair of all is matched first, whatever its row
-    assert _numbered_like(np.array([[6.0], [10.0]]), np.array([[11.0], [0.0]]))[:, 0].tolist() == [10.0, 6.0]
+    assert numbered(np.array([[6.0], [10.0]]), np.array([[11.0], [0.0]]))[:, 0].tolist() == [10.0, 6.0]
     # and no centre is matched twice
-    assert _numbered_like(np.array([[50.0], [5.0]]), np.array([[4.0], [7.0]]))[:, 0].tolist() == [5.0, 50.0]
+    assert numbered(np.array([[50.0], [5.0]]), np.array([[4.0], [7.0]]))[:, 0].tolist() == [5.0, 50.0]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -524,7 +559,7 @@ def test_fresh_clusters_are_matched_pair_by_pair_and_none_is_lost(seed: int) -> 
             place[j] = i
     matched = [place[j] for j in sorted(place)]
     rest = [i for i in range(len(fresh)) if i not in matched]
-    assert _numbered_like(fresh, old).tolist() == fresh[matched + rest].tolist()
+    assert numbered(fresh, old).tolist() == fresh[matched + rest].tolist()
 
 
 def test_a_task_is_numbered_in_the_order_of_appearance_and_its_saved_state_is_a_copy() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from groupwise.training.events import read_events
 from groupwise.training.folder import create_run
 from groupwise.training.group_files import read_groups
 from groupwise.training.session import execute
-from groupwise.types import Score
+from groupwise.types import SEARCHED, Score
 
 Configure = Callable[..., TrainingConfig]
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -156,3 +157,21 @@ def test_the_example_for_a_real_model_runs_with_its_kl_term(tmp_path: Path, monk
     settings = load_config(EXAMPLES / "code_qwen.toml")
     assert settings.loss.beta > 0
     assert [step["metrics"]["optim/kl_coef"] for step in found["steps"]] == [settings.loss.beta] * 2
+
+
+def test_searches_can_be_looked_at_with_visits_values_and_the_path_taken(code: Configure) -> None:
+    path = run(code({"search_problems": 2, "warm_steps": 1, "first_search": 1}, num_episodes=2, eval_steps=0))
+    rows = [row for row in read_groups(path / "groups" / "000002.parquet") if row["version"] == SEARCHED]
+    assert rows
+    assert all(row["advantage"] == 0 and "search" in row["flags"] for row in rows)
+    for row in rows:
+        shown = json.loads(row["exhibit"])
+        node = shown["tree"]
+        assert (shown["kind"], shown["tries"]) == ("search", node["tries"])
+        assert max(one["best"] for one in node["branches"]) == node["best"]
+        taken = []
+        while winners := [one for one in node["branches"] if one["winner"]]:
+            (node,) = winners
+            taken += node["action"].split("; ")
+        assert node["finished"]
+        assert all(line in row["text"] for line in taken)

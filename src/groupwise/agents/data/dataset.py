@@ -371,6 +371,12 @@ def _wrong_option(name: str, value: Any, fault: str, hint: str = "") -> ConfigEr
     return ConfigError(f"task.options.{name} = {value!r} {fault}", hint=hint, field="task.options")
 
 
+def names_data(name: str) -> bool:
+    """Whether a name is that of a file or folder with data."""
+    path = Path(name)
+    return "/" in name or path.suffix.lower() in READERS or path.exists()
+
+
 def find_problems(task: TaskSettings) -> Problems:
     """Return the problems that `task.environment` names: a built-in task, a reasoning-gym dataset, or a data file."""
     name, path = task.environment, Path(task.environment)
@@ -378,7 +384,7 @@ def find_problems(task: TaskSettings) -> Problems:
         return TASKS[name].with_options(task.options)
     if name.startswith(PREFIX):
         return GymProblems(name.removeprefix(PREFIX), task.options)
-    if "/" in name or path.suffix.lower() in READERS or path.exists():
+    if names_data(name):
         return find_data(path, task.options)
     near = difflib.get_close_matches(name, TASKS, 1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Use one of {', '.join(TASKS)}, or the path of a data file."

@@ -6,6 +6,10 @@ checker              finds out whether an environment keeps the contract
 worker_environments  the same in a worker: another process or machine
 conversation         scenarios with a scripted, rule-based or model-played user
 task                 a goal and a function that checks it; problems with one answer as one turn
+equipped             scenarios with the tools of a run's settings
+programs             agent programs that speak OpenAI's API, one process for every attempt
+verifiers_episodes   environments of the package verifiers, played in an environment of its own
+verifiers_driver     what runs there
 orders               questions about a shop, answered with tools on a real database
 worked_sums          sums whose written working counts
 textarena            single-player games of TextArena

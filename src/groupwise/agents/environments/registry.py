@@ -2,8 +2,11 @@
 
 orders                      questions about orders, with tools on an SQLite database
 conversation:FILE.jsonl     your own scenarios, one JSON object per line
+FILE.jsonl, .parquet, …     a data file of questions, one turn each (docs/data.md), or more if the model has tools
 reasoning_gym:NAME          a reasoning-gym dataset, one turn each
 textarena:NAME              a single-player game of TextArena
+verifiers:TASKSET           an environment of the package verifiers (make verifiers)
+program:COMMAND             an agent program that speaks OpenAI's API, with task.options.tasks = "FILE.jsonl"
 FILE.py:NAME                your own object, or a function or class that makes one, or
 package.module:NAME         an `async def rollout(client, task)` with a list TASKS beside it
 """
@@ -12,12 +15,14 @@ import difflib
 import inspect
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.data import reasoning_gym
+from groupwise.agents.data.dataset import find_data, names_data
 from groupwise.agents.data.rows import refused
-from groupwise.agents.environments import textarena
+from groupwise.agents.environments import programs, textarena, verifiers_episodes
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.conversation import ConversationEnvironment
 from groupwise.agents.environments.orders import Orders
@@ -28,7 +33,7 @@ from groupwise.user_code import load_module, names_code, place_and_name
 
 SCENARIOS: dict[str, Callable[..., Scenarios]] = {"orders": Orders}
 CONVERSATION = "conversation:"
-PREFIXES = (CONVERSATION, textarena.PREFIX)
+PREFIXES = (CONVERSATION, textarena.PREFIX, programs.PREFIX, verifiers_episodes.PREFIX)
 NEEDED = ("name", "training", "held_out", "make")
 
 
@@ -42,8 +47,16 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
         return _made(name, partial(ConversationEnvironment.from_file, name.removeprefix(CONVERSATION)), options)
     if name.startswith(textarena.PREFIX):
         return _made(name, partial(textarena.TextArena, name.removeprefix(textarena.PREFIX)), options)
+    if name.startswith(programs.PREFIX):
+        make = partial(programs.ProgramScenarios.from_settings, name.removeprefix(programs.PREFIX))
+        return _made(name, make, options)
+    if name.startswith(verifiers_episodes.PREFIX):
+        played = partial(verifiers_episodes.VerifiersScenarios, name.removeprefix(verifiers_episodes.PREFIX))
+        return _made(name, played, options)
     if names_code(name):
         return _own(name, options)
+    if name not in SCENARIOS and names_data(name):
+        return OneTurnScenarios(find_data(Path(name), options))
     if name not in SCENARIOS:
         near = difflib.get_close_matches(name, SCENARIOS, 1)
         known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "FILE.py:NAME"))

@@ -33,8 +33,7 @@ from groupwise.agents.environments.contract import (
     Transition,
     failure_of,
 )
-from groupwise.agents.environments.registry import find_scenarios
-from groupwise.config import TaskSettings
+from groupwise.agents.environments.equipped import EquippedScenarios, scenarios_from
 from groupwise.errors import ContractError
 from groupwise.rollout.backends import AttemptLost, Place
 from groupwise.types import Failure, Task
@@ -142,10 +141,10 @@ class _Returned:
 
 
 class AttemptWorker:
-    """The handler in a worker. `source` is the run's [task] section, or scenarios that were made in code."""
+    """The handler in a worker. `source` is the run's sections `task` and `tools`, or scenarios made in code."""
 
     def __init__(self, source: Mapping[str, Any] | Scenarios) -> None:
-        scenarios = find_scenarios(TaskSettings(**source)) if isinstance(source, Mapping) else source
+        self.scenarios = scenarios = scenarios_from(source) if isinstance(source, Mapping) else source
         self.make: Callable[..., Any] = scenarios.rollout if isinstance(scenarios, RolloutScenarios) else scenarios.make
         self.held: dict[int, Environment | _RunningRollout] = {}
 
@@ -182,6 +181,8 @@ class AttemptWorker:
         for number in list(self.held):
             with suppress(Exception):
                 await self._close(number)
+        if isinstance(self.scenarios, EquippedScenarios):
+            self.scenarios.close()
 
 
 class _RunningRollout:

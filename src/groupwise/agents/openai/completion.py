@@ -18,6 +18,7 @@ import numpy as np
 from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.streaming import SpeechStream, ThoughtPiece
 from groupwise.agents.environments.contract import Reply
+from groupwise.agents.openai.forced_calls import forced_grammar
 from groupwise.agents.openai.requests import CompletionRequest, RequestError
 from groupwise.language.engine import Engine, Sampled
 from groupwise.language.engine.request import OnToken
@@ -106,10 +107,13 @@ class Completion:
             parts.append(seen)
         if asked.penalties is not None:
             parts.append(Penalties(*asked.penalties))
-        if asked.schema is not None:
-            # Last: whatever the penalties prefer, the answer fits the schema.
+        grammar: Mapping[str, Any] | str | None = asked.schema
+        if asked.forced:
+            grammar = forced_grammar(self.frame.call_format(), asked.tools, asked.forced, asked.parallel)
+        if grammar is not None:
+            # Last: whatever the penalties prefer, the answer fits.
             vocabulary = int(getattr(self.engine, "vocabulary", len(self.frame.tokenizer)))
-            parts.append(Grammar(self.frame.tokenizer, vocabulary, asked.schema))
+            parts.append(Grammar(self.frame.tokenizer, vocabulary, grammar))
         return (Several(parts) if parts else None), seen
 
     def _opening(self) -> Sequence[int]:
@@ -146,7 +150,9 @@ class Completion:
         """Return what was thought and said, up to the stop string if one ended it."""
         turn = sum(message.get("role") == "assistant" for message in self.request.messages)
         reply = self.frame.reply(sampled, turn, prompt, self.request.tools)
-        return replace(reply, content=self._stopped(reply.content), reasoning=self._stopped(reply.reasoning))
+        calls = reply.tool_calls if self.request.parallel else reply.tool_calls[:1]
+        content, reasoning = self._stopped(reply.content), self._stopped(reply.reasoning)
+        return replace(reply, content=content, reasoning=reasoning, tool_calls=calls)
 
     def _stopped(self, text: str) -> str:
         places = [place for stop in self.request.params.stop if (place := text.find(stop)) >= 0]

@@ -20,13 +20,11 @@ LIMITS = ("max_completion_tokens", "max_tokens")
 TEMPLATE = ("chat_template_kwargs", "reasoning_effort")
 UNDERSTOOD = {
     "model", "messages", "prompt", "tools", "tool_choice", "stream", "stream_options", "n", "stop", "seed", "top_k",
-    "logprobs", "top_logprobs", "response_format", "logit_bias",
+    "logprobs", "top_logprobs", "response_format", "logit_bias", "parallel_tool_calls",
     *NUMBERS, *LIMITS, *TEMPLATE, *PENALTIES,
 }  # fmt: skip
 # Parameters that do not change an answer.
-NO_EFFECT = {
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
-}  # fmt: skip
+NO_EFFECT = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
 # Parameters accepted only with the value that changes nothing.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {"echo": (False,), "best_of": (1,), "suffix": ("",)}
 MOST_LOGPROBS = 20
@@ -57,6 +55,8 @@ class CompletionRequest:
     logprobs: int | None = None
     penalties: tuple[float, float, Mapping[int, float]] | None = None
     schema: Mapping[str, Any] | None = None
+    forced: tuple[str, ...] = ()  # names of the tools of which one must be called
+    parallel: bool = True
 
 
 def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
@@ -78,13 +78,20 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
     # Only one answer can be streamed.
     count = _whole(given, "n", 1, 1, 1 if stream else MOST_ANSWERS)
     text = _prompt(given) if "prompt" in given else None
+    tools, forced = _tools(given)
+    schema = _schema(given.get("response_format", {"type": "text"}))
+    if forced and schema is not None:
+        message = "response_format and a tool_choice that forces a call exclude each other"
+        raise RequestError(message, hint="Send one of them.", field="tool_choice")
     return CompletionRequest(
         messages=() if text is not None else tuple(map(read_message, _objects(given, "messages"))),
-        tools=_tools(given),
+        tools=tools,
+        forced=forced,
+        parallel=given.get("parallel_tool_calls", True) is not False,
         prompt=text,
         logprobs=_logprobs(given),
         penalties=_penalties(given),
-        schema=_schema(given.get("response_format", {"type": "text"})),
+        schema=schema,
         params=_params(given, usual),
         count=count,
         seed=_whole(given, "seed", None, -(1 << 63), (1 << 63) - 1),
@@ -103,12 +110,23 @@ def _prompt(given: Mapping[str, Any]) -> str:
     return prompt
 
 
-def _tools(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def _tools(given: Mapping[str, Any]) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """The tools that are offered, and the names of those of which one must be called, if one must."""
     choice = given.get("tool_choice", "auto")
-    if choice not in ("auto", "none"):
-        message = f"tool_choice = {json.dumps(choice):.80} is not supported: the model decides whether to call a tool"
+    tools = _objects(given, "tools") if given.get("tools") and choice != "none" else ()
+    if choice in ("auto", "none"):
+        return tools, ()
+    names = [str(function.get("name")) for tool in tools if isinstance(function := tool.get("function", tool), dict)]
+    wanted = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    if choice != "required" and not isinstance(wanted, dict):
+        message = f"tool_choice is {json.dumps(choice):.80}, not auto, none, required or a function"
         raise RequestError(message, field="tool_choice")
-    return _objects(given, "tools") if given.get("tools") and choice == "auto" else ()
+    forced = names if wanted is None else [name for name in names if name == wanted.get("name")]
+    if not forced:
+        what = "a tool" if wanted is None else f"the tool {wanted.get('name')!r:.60}"
+        message = f"tool_choice asks for {what}, but the request has no such tool"
+        raise RequestError(message, hint=f"Its tools are {', '.join(names) or 'none'}.", field="tool_choice")
+    return tools, tuple(forced)
 
 
 def _logprobs(given: Mapping[str, Any]) -> int | None:

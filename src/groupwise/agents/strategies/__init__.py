@@ -1,8 +1,10 @@
 """Strategies: how to conduct a kind of conversation, as a small state that every turn updates.
 
     registry            the contract, how strategies are found, and `Signal` to recognise phrases; start here
-    reading             what a turn means in its dialogue: whether a matter is settled, what somebody wants
+    reading             what a turn means in its dialogue, by rules: whether a matter is settled, what somebody wants
     phrases, polarity   the phrases by which turns are read; whether a turn sounds like success or failure
+    resolution          whether a dialogue met the user's need: the rules weighed with learned weights (resolution.json)
+    valence             how strongly words praise or blame
     intents             what the user actually wants, by domain
     customer_service, technical_support, educational, sales
 

@@ -6,8 +6,9 @@ from typing import Literal, Self
 
 from groupwise.agents.strategies.intents import intent_after
 from groupwise.agents.strategies.phrases import SARCASM
-from groupwise.agents.strategies.reading import LastTurn, last_turn, verdict, wanted
-from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
+from groupwise.agents.strategies.reading import last_turn, wanted
+from groupwise.agents.strategies.registry import Signal, clipped, ending, listed, noted, sentences, strategy, words_of
+from groupwise.agents.strategies.resolution import heard
 from groupwise.types import Message
 
 Status = Literal["listening", "working", "checking", "resolved", "escalated"]
@@ -70,8 +71,9 @@ class CustomerService:
     mood: Mood = "calm"
     promised: tuple[str, ...] = ()
     complaints: int = 0
-    last_turn: LastTurn = ""
     intent: str = ""
+    asked: str = ""
+    said: str = ""
 
     def advance(self, message: Message) -> Self:
         text = words_of(message)
@@ -90,6 +92,7 @@ class CustomerService:
             references=noted(self.references, *REFERENCE.findall(text)),
             complaints=self.complaints + (feeling < 0),
             intent=intent_after("customer_service", text, self.intent),
+            asked=self.asked or clipped(text),
         )._feels(feeling)
         return replace(new, status=new._status(text))
 
@@ -97,7 +100,7 @@ class CustomerService:
         # Once handed over, a conversation stays with a person.
         if self.status == "escalated" or PERSON.within(text) or (self.mood == "angry" and self.complaints >= 3):
             return "escalated"
-        known, found = bool(self.issue), verdict(text, self.last_turn)
+        known, found = bool(self.issue), heard(self.asked, self.said, text)
         if known and found == "settled":
             return "resolved"
         # Goodbyes after it was settled do not open it again.
@@ -111,7 +114,7 @@ class CustomerService:
         # The assistant asked whether that was all.
         checking = self.status == "working" and last in ("settled?", "more?", "still?")
         status = "checking" if checking else self.status
-        return replace(self, promised=noted(self.promised, *promises), status=status, last_turn=last)
+        return replace(self, promised=noted(self.promised, *promises), status=status, said=ending(text))
 
     def _feels(self, feeling: float) -> Self:
         # An exponential mean: the last message counts half, the one before a quarter.

@@ -127,6 +127,11 @@ def _decided(text: str) -> Verdict:
     return found
 
 
+def is_plain(text: str, before: LastTurn) -> bool:
+    """Whether a turn needs no weighing of words: a bare yes or no, or what follows a promise or a refusal."""
+    return bool(_answered(text, before)) or (before in ("promised", "refused") and not _decided(text))
+
+
 def _is_sarcastic(sentence: str) -> bool:
     """Praise for a failure: by its phrases, or by what the praise goes on to say."""
     # "Great, now it works" begins like "Great, now it is gone".
@@ -145,8 +150,8 @@ def _is_done(text: str) -> bool:
     return COMPLETED.within(text) or any(REPORTS_DONE.match(sentence) for sentence in sentences(text))
 
 
-def is_resolved(dialogue: Sequence[Message]) -> bool:
-    """Whether the user's need was met by the end of a dialogue.
+def resolved_by_rules(dialogue: Sequence[Message]) -> bool:
+    """Whether the rules find that the user's need was met by the end of a dialogue.
 
     The last turn that says so counts. An honest "no" answers a question, but meets no request. If the assistant has the
     last word, it settles the matter by confirming an answer or by reporting what was done, and opens it by correcting.
@@ -166,14 +171,18 @@ def is_resolved(dialogue: Sequence[Message]) -> bool:
                 found = "open" if objects else "settled"
             else:
                 found = verdict(text, before, only_asks) or found
-    last = dialogue[-1] if dialogue else {"role": "", "content": ""}
-    if last["role"] == "assistant":
-        text = words_of(last)
-        if CORRECTS.within(text):
-            found = "open"
-        elif before in ("done", "more?", "settled?") and (CONFIRMS.search(text) or _is_done(text)):
-            found = "settled"
-    return found == "settled"
+    return (last_word(dialogue) or found) == "settled"
+
+
+def last_word(dialogue: Sequence[Message]) -> Verdict:
+    """What the assistant makes of the matter where it speaks last: it corrects, or it confirms or reports it done."""
+    if not dialogue or dialogue[-1]["role"] != "assistant":
+        return ""
+    text = words_of(dialogue[-1])
+    if CORRECTS.within(text):
+        return "open"
+    closes = last_turn(text) in ("done", "more?", "settled?")
+    return "settled" if closes and (CONFIRMS.search(text) or _is_done(text)) else ""
 
 
 def _implied(text: str, before: LastTurn, only_asks: bool) -> Verdict:

@@ -15,6 +15,7 @@ from groupwise.types import Message
 
 LONGEST = 120  # characters kept of a noted sentence
 HEARD = 8000  # characters of a message that are read
+REMEMBERED = 600  # characters kept of an answer
 MOST = 6  # sentences kept of each kind
 # A negation up to two words before a phrase, in the same clause: "not very happy".
 DENIAL = re.compile(r"(?:\b(?:not|no|never|hardly|cannot)|n't)(?:[^\w,;.!?]+\w+){0,2}[^\w,;.!?]*$", re.IGNORECASE)
@@ -56,6 +57,11 @@ def sentences(text: str) -> list[str]:
 
 def clipped(sentence: str) -> str:
     return sentence if len(sentence) <= LONGEST else sentence[: LONGEST - 3].rstrip() + "..."
+
+
+def ending(text: str) -> str:
+    """The end of an answer, by which the next turn is read."""
+    return text[-REMEMBERED:]
 
 
 def noted(known: tuple[str, ...], *new: str) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from groupwise.agents.strategies.intents import intent_after
-from groupwise.agents.strategies.reading import LastTurn, last_turn, verdict
-from groupwise.agents.strategies.registry import Signal, clipped, listed, noted, sentences, strategy, words_of
+from groupwise.agents.strategies.registry import Signal, clipped, ending, listed, noted, sentences, strategy, words_of
+from groupwise.agents.strategies.resolution import heard
 from groupwise.types import Message
 
 Status = Literal["gathering", "trying", "resolved", "escalated"]
@@ -62,21 +62,22 @@ class TechnicalSupport:
     suggested: str = ""
     failed: int = 0
     asked_details: bool = False
-    last_turn: LastTurn = ""
     intent: str = ""
+    asked: str = ""
+    said: str = ""
 
     def advance(self, message: Message) -> Self:
         text = words_of(message)
         if message["role"] == "user":
             wish = intent_after("technical_support", text, self.intent)
-            return replace(self, intent=wish)._heard(text)._planned()
+            return replace(self, intent=wish, asked=self.asked or clipped(text))._heard(text)._planned()
         return self._said(text)._planned() if message["role"] == "assistant" else self
 
     def _heard(self, text: str) -> Self:
         """Take in what the user reports: the result of a suggested step, earlier attempts, symptoms."""
         if PERSON.within(text):
             return replace(self, status="escalated")
-        found = verdict(text, self.last_turn)
+        found = heard(self.asked, self.said, text)
         worked, still = found == "settled", found == "open"
         noticed = self._noticed(text, symptoms=not worked)
         if worked and (self.symptoms or self.suggested):
@@ -104,7 +105,7 @@ class TechnicalSupport:
 
     def _said(self, text: str) -> Self:
         """Take in the step that the answer suggests, or that it asked for details."""
-        self = replace(self, last_turn=last_turn(text))
+        self = replace(self, said=ending(text))
         found = next((match for sentence in sentences(text) if (match := STEP.match(sentence))), None)
         if found is None:
             return replace(self, asked_details=self.asked_details or "?" in text)

@@ -43,6 +43,10 @@ class ToolError(Exception):
     """A tool raises this to tell the model something: the model sees only the message."""
 
 
+class ToolUnavailable(ToolError):
+    """What is behind a tool failed, not the call: its server died, or its answer cannot be used."""
+
+
 class Arguments(Protocol):
     """A tool's parameters: `schema` describes them to a model, `read` validates arguments."""
 
@@ -102,6 +106,9 @@ class Tool:
         """The tool in the form that chat templates and chat APIs expect."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.arguments.schema)}
         return {"type": "function", "function": function}
+
+    def close(self) -> None:
+        """Stop what is behind the tool, if anything is."""
 
     @property
     def blocking(self) -> bool:

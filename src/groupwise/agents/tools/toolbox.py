@@ -1,7 +1,6 @@
 """Runs the tool calls of a turn in parallel, each with a time limit; every outcome has a name and a message.
 
-`WithTools` adds tools to any environment: it answers calls itself and passes other replies on. `find_tools` loads tools
-from a Python file or a module.
+`WithTools` adds tools to any environment: it answers calls itself and passes other replies on.
 """
 
 import asyncio
@@ -19,17 +18,14 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Self, TypeVar
 
 import pydantic_core
 
 from groupwise.agents.environments.contract import BrokenCall, Environment, Observation, Reply, ToolCall, Transition
-from groupwise.agents.tools.function_tool import BadArguments, Tool, ToolError, shortened
+from groupwise.agents.tools.function_tool import BadArguments, Tool, ToolError, ToolUnavailable, shortened
 from groupwise.errors import ConfigError, ContractError
 from groupwise.types import End, Message, Task
-from groupwise.user_code import load_module
 
 T = TypeVar("T")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # removed from results, which must be the same in every run
@@ -43,6 +39,7 @@ class ToolOutcome(StrEnum):
     UNKNOWN_TOOL = "unknown_tool"
     BAD_ARGUMENTS = "bad_arguments"
     RAISED = "raised"
+    UNAVAILABLE = "unavailable"
     TIMED_OUT = "timed_out"
     MALFORMED = "malformed"
     TOO_MANY = "too_many"
@@ -99,6 +96,11 @@ class Toolbox:
         other.tools = {**self.tools, tool.name: tool}
         other._hanging = {**self._hanging, tool.name: set()}
         return other
+
+    def close(self) -> None:
+        """Stop the servers behind the tools."""
+        for tool in self.tools.values():
+            tool.close()
 
     async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> list[ToolResult]:
         """Run a turn's calls and return the results in the order of the calls. What a tool raises becomes a result."""
@@ -184,7 +186,8 @@ def _started(tool: Tool, arguments: Mapping[str, Any]) -> asyncio.Task[tuple[Too
 
 def _raised(error: BaseException) -> tuple[ToolOutcome, str]:
     kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
-    return ToolOutcome.RAISED, "error: " + ADDRESS.sub("", kind + shortened(" ".join(str(error).split()), 500))
+    outcome = ToolOutcome.UNAVAILABLE if isinstance(error, ToolUnavailable) else ToolOutcome.RAISED
+    return outcome, "error: " + ADDRESS.sub("", kind + shortened(" ".join(str(error).split()), 500))
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
@@ -265,34 +268,3 @@ def counts(results: Sequence[ToolResult]) -> dict[str, float]:
     """Count the calls and those that failed, in total and by outcome."""
     wrong = Counter(f"tool_errors/{result.outcome}" for result in results if not result.ok)
     return {"tool_calls": float(len(results)), "tool_errors": float(wrong.total()), **wrong}
-
-
-WAYS = "Name a Python file with @tool functions, or module:name of a list of tools."
-
-
-def find_tools(where: str) -> list[Tool]:
-    """Return the tools of `FILE.py` in their order in the file, or those of `module:name`."""
-    module, split, name = where.rpartition(":")
-    if where.endswith(".py") or not split:
-        if not where.endswith(".py") or not Path(where).is_file():
-            raise ConfigError(f"there is no tools file {where!r}", hint=WAYS)
-        tools = [value for value in vars(_loaded(where)).values() if isinstance(value, Tool) and not value.unbound]
-    else:
-        loaded = _loaded(module)
-        if not hasattr(loaded, name):
-            raise ConfigError(f"the module {module} has no {name!r}", hint=WAYS)
-        tools = _made(where, getattr(loaded, name))
-    if not tools:
-        raise ConfigError(f"there are no tools in {where!r}", hint="Write @tool above a function.")
-    return list({id(tool): tool for tool in tools}.values())
-
-
-def _loaded(place: str) -> ModuleType:
-    return load_module(place, lambda fault: ConfigError(f"{place} {fault}", hint="Run it by itself."))
-
-
-def _made(where: str, value: Any) -> list[Tool]:
-    given = list(value) if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(one, Tool) or callable(one) for one in given):
-        raise ConfigError(f"{where!r} is {value!r:.60}, not a tool or a list of tools", hint=WAYS)
-    return [one if isinstance(one, Tool) else Tool.from_function(one) for one in given]

@@ -4,6 +4,7 @@ NumPy only: clustering a few hundred trajectories with a dozen features takes a 
 a library for it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -59,22 +60,29 @@ def kmeans(
     Returns:
       `Clusters`, none of them empty.
     """
+    return kmeans_iterations(points, count, seed=seed, start=start, restarts=restarts)[-1]
+
+
+def kmeans_iterations(
+    points: Floats, count: int, *, seed: int = 0, start: Floats | None = None, restarts: int = RESTARTS
+) -> list[Clusters]:
+    """What every iteration of the best run assigned, from the first, to the starting centres, to the last: `kmeans`."""
     # lexsort's last key is its first: sort by column 0, then 1, and so on.
     order = np.lexsort(points.T[::-1])
     ordered = points[order]
     distinct = np.unique(ordered, axis=0)
     if start is not None and len(start) <= len(distinct):
-        best = _lloyd(ordered, start)
+        best = list(_lloyd(ordered, start))
     else:
         rng = np.random.default_rng(seed)
         few = min(count, len(distinct))
-        runs = [_lloyd(ordered, _plus_plus(distinct, few, rng)) for _ in range(restarts)]
-        best = min(runs, key=lambda run: run.inertia)
-        rank = np.lexsort(best.centres.T[::-1])
-        best = Clusters(best.centres[rank], np.argsort(rank)[best.labels], best.inertia)
-    labels = np.empty_like(best.labels)
-    labels[order] = best.labels
-    return Clusters(best.centres, labels, best.inertia)
+        runs = [list(_lloyd(ordered, _plus_plus(distinct, few, rng))) for _ in range(restarts)]
+        best = min(runs, key=lambda run: run[-1].inertia)
+        rank = np.lexsort(best[-1].centres.T[::-1])
+        best = [Clusters(one.centres[rank], np.argsort(rank)[one.labels], one.inertia) for one in best]
+    # Back to the given order of the points.
+    place = np.argsort(order)
+    return [Clusters(one.centres, one.labels[place], one.inertia) for one in best]
 
 
 def choose_count(points: Floats, *, seed: int = 0, most: int = MOST_CLUSTERS) -> int:
@@ -139,7 +147,7 @@ def _plus_plus(distinct: Floats, count: int, rng: np.random.Generator) -> Floats
     return np.array(centres)
 
 
-def _lloyd(points: Floats, centres: Floats) -> Clusters:
+def _lloyd(points: Floats, centres: Floats) -> Iterator[Clusters]:
     labels = np.full(len(points), -1, np.int64)
     centres = centres.copy()
     for _ in range(ITERATIONS):
@@ -147,11 +155,9 @@ def _lloyd(points: Floats, centres: Floats) -> Clusters:
         previous, labels = labels, distances.argmin(axis=1)
         labels = _without_empty(distances, labels, len(centres))
         if np.array_equal(labels, previous):
-            break
-        for kind in range(len(centres)):
-            centres[kind] = points[labels == kind].mean(axis=0)
-    inertia = float(np.square(points - centres[labels]).sum())
-    return Clusters(centres, labels, inertia)
+            return
+        centres = np.stack([points[labels == kind].mean(axis=0) for kind in range(len(centres))])
+        yield Clusters(centres, labels, float(np.square(points - centres[labels]).sum()))
 
 
 def _without_empty(distances: Floats, labels: Ints, count: int) -> Ints:

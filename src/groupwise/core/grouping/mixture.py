@@ -86,15 +86,25 @@ class DirichletMixture:
 
     def assign(self, points: Floats) -> Ints:
         """The name of each point's cluster [N], in order of arrival; names last from batch to batch."""
+        return self._assign(points)[1]
+
+    def assign_one_by_one(self, points: Floats) -> list[Ints]:
+        """What `assign` knew after each trajectory, −1 for those still to come; the last are the merged clusters."""
+        placed, found = self._assign(points)
+        waiting = np.arange(len(points))
+        return [*(np.where(waiting <= at, placed, -1) for at in waiting), found]
+
+    def _assign(self, points: Floats) -> tuple[Ints, Ints]:
+        """Each point's cluster as it arrived, and after clusters were merged."""
         if not len(points):
-            return np.zeros(0, np.int64)
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         names = [self._place(point) for point in self._framed(points)]
         renamed = self._merge()
         found = np.array([renamed.get(name, name) for name in names], np.int64)
         self.previous = int(found[-1])
         faded = (cluster.faded(self.keep ** len(points)) for cluster in self.clusters)
         self.clusters = [c for c in faded if c.size >= FORGOTTEN or c.name == self.previous]
-        return found
+        return np.array(names, np.int64), found
 
     def _framed(self, points: Floats) -> Floats:
         """Points in units of the first batch, fixed for good: a task must not seem to move when another appears."""

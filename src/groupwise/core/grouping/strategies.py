@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.core.grouping.kmeans import Floats, Ints, choose_count, kmeans, nearest_centre, standardised
+from groupwise.core.grouping.kmeans import Floats, Ints, choose_count, kmeans_iterations, nearest_centre, standardised
 from groupwise.core.grouping.mixture import DirichletMixture
 from groupwise.core.shapes import check_choice
 from groupwise.errors import ConfigError
@@ -69,22 +69,26 @@ def summarise(
     `features=False` leaves them out, for strategies that do not use them.
     """
     totals = [float(np.sum(m.rewards)) for m in members] if returns is None else list(returns)
+    lengths, count = [len(m) for m in members], len(members)
     return Summaries(
-        features=_features(members, totals) if features else np.zeros((len(members), 0)),
+        features=attempt_features([m.obs for m in members], lengths, totals) if features else np.zeros((count, 0)),
         tasks=np.array(list(tasks), np.str_),
         returns=np.array(totals, np.float64),
-        lengths=np.array([len(m) for m in members], np.int64),
-        seeds=np.array(list(seeds or [0] * len(members)), np.int64),
+        lengths=np.array(lengths, np.int64),
+        seeds=np.array(list(seeds or [0] * count), np.int64),
     )
 
 
-def _features(members: Sequence[Trajectory], totals: Sequence[float]) -> Floats:
-    # Columns: reward per step, log(1 + length), `width` means, `width` deviations; narrower observations leave zeros.
-    seen = [np.asarray(m.obs, np.float64).reshape(len(m), -1) if len(m) else np.zeros((1, 1)) for m in members]
+def attempt_features(observations: Sequence[Any], lengths: Sequence[int], totals: Sequence[float]) -> Floats:
+    """What clusters are made of [N, 2 + 2W], from each attempt's observations [T, W], length and return.
+
+    Columns: reward per step, log(1 + length), W means, W deviations; narrower observations leave zeros.
+    """
+    seen = [np.asarray(obs, np.float64).reshape(len(obs), -1) if len(obs) else np.zeros((1, 1)) for obs in observations]
     width = max((obs.shape[1] for obs in seen), default=0)
-    features = np.zeros((len(members), 2 + 2 * width))
-    for row, obs, total, member in zip(features, seen, totals, members, strict=True):
-        row[0], row[1] = total / max(len(member), 1), np.log1p(len(member))
+    features = np.zeros((len(seen), 2 + 2 * width))
+    for row, obs, total, length in zip(features, seen, totals, lengths, strict=True):
+        row[0], row[1] = total / max(length, 1), np.log1p(length)
         row[2 : 2 + obs.shape[1]] = obs.mean(axis=0)
         row[2 + width : 2 + width + obs.shape[1]] = obs.std(axis=0)
     return features
@@ -107,6 +111,13 @@ class Grouping(ABC):
 
     def levels(self, attempts: Summaries) -> list[Ints]:
         """Nested groups, from coarse to fine; most strategies have one level."""
+        return [self(attempts)]
+
+    def iterations(self, attempts: Summaries) -> list[Ints]:
+        """The groups after every iteration of the algorithm; the last are what a call returns, and it learns as a call.
+
+        A strategy that decides at once has one iteration. An attempt that has no group yet has −1.
+        """
         return [self(attempts)]
 
     def label(self, group: int) -> str:
@@ -197,11 +208,14 @@ class ByCluster(Grouping):
         self.count, self.seed = count, seed
 
     def __call__(self, attempts: Summaries) -> Ints:
+        return self.iterations(attempts)[-1]
+
+    def iterations(self, attempts: Summaries) -> list[Ints]:
         if not len(attempts):
-            return np.zeros(0, np.int64)
+            return [np.zeros(0, np.int64)]
         points = standardised(attempts.features)
         count = self.count or choose_count(points, seed=self.seed)
-        return kmeans(points, count, seed=self.seed).labels
+        return [clusters.labels for clusters in kmeans_iterations(points, count, seed=self.seed)]
 
 
 class Adaptive(Grouping):
@@ -222,10 +236,16 @@ class Adaptive(Grouping):
     def __call__(self, attempts: Summaries) -> Ints:
         return self.update(attempts.features)
 
+    def iterations(self, attempts: Summaries) -> list[Ints]:
+        return self._updates(attempts.features)
+
     def update(self, features: Floats) -> Ints:
         """Add these trajectories to the history, update the clusters, and return each trajectory's cluster [N]."""
+        return self._updates(features)[-1]
+
+    def _updates(self, features: Floats) -> list[Ints]:
         if not len(features):
-            return np.zeros(0, np.int64)
+            return [np.zeros(0, np.int64)]
         self.history.extend(np.asarray(features, np.float64))
         past = np.array(self.history)
         shift, spread = past.mean(axis=0), past.std(axis=0)
@@ -234,19 +254,22 @@ class Adaptive(Grouping):
         points = (past - shift) / spread
         # Centres are kept in raw units, because the standardisation moves with the history.
         old = None if self.centres is None else (self.centres - shift) / spread
-        centres = self._follow(points, old)
-        self.centres = np.where(np.isinf(spread), shift, centres * np.where(np.isinf(spread), 0.0, spread) + shift)
-        return nearest_centre((features - shift) / spread, centres)
+        moves = self._follow(points, old)
+        self.centres = np.where(np.isinf(spread), shift, moves[-1] * np.where(np.isinf(spread), 0.0, spread) + shift)
+        return [nearest_centre((features - shift) / spread, centres) for centres in moves]
 
-    def _follow(self, points: Floats, old: Floats | None) -> Floats:
+    def _follow(self, points: Floats, old: Floats | None) -> list[Floats]:
+        """The centres after every iteration."""
         count = self.count or choose_count(points, seed=self.seed)
-        fresh = kmeans(points, count, seed=self.seed)
+        fresh = kmeans_iterations(points, count, seed=self.seed)
         if old is None:
-            return fresh.centres
-        drifted = kmeans(points, len(old), seed=self.seed, start=old)
-        if len(drifted.centres) == len(fresh.centres) and fresh.inertia >= BETTER * drifted.inertia:
-            return drifted.centres
-        return _numbered_like(fresh.centres, old)
+            return [clusters.centres for clusters in fresh]
+        drifted = kmeans_iterations(points, len(old), seed=self.seed, start=old)
+        as_many = len(drifted[-1].centres) == len(fresh[-1].centres)
+        if as_many and fresh[-1].inertia >= BETTER * drifted[-1].inertia:
+            return [clusters.centres for clusters in drifted]
+        order = _order_like(fresh[-1].centres, old)
+        return [clusters.centres[order] for clusters in fresh]
 
     def state_dict(self) -> dict[str, Any]:
         centres = None if self.centres is None else self.centres.tolist()
@@ -257,8 +280,8 @@ class Adaptive(Grouping):
         self.centres = None if state["centres"] is None else np.array(state["centres"])
 
 
-def _numbered_like(fresh: Floats, old: Floats) -> Floats:
-    """The fresh centres in the order of their nearest old ones, matched greedily pair by pair; new ones at the end."""
+def _order_like(fresh: Floats, old: Floats) -> list[int]:
+    """The order that puts fresh centres beside their nearest old ones, matched greedily pair by pair; new ones last."""
     # [fresh, old]; a matched row and column become infinite, so that neither is matched again.
     distance = np.square(fresh[:, np.newaxis] - old[np.newaxis]).sum(axis=2)
     places: dict[int, int] = {}
@@ -267,7 +290,7 @@ def _numbered_like(fresh: Floats, old: Floats) -> Floats:
         places[int(other)] = int(one)
         distance[one, :] = distance[:, other] = np.inf
     paired = [places[place] for place in sorted(places)]
-    return fresh[paired + [number for number in range(len(fresh)) if number not in paired]]
+    return paired + [number for number in range(len(fresh)) if number not in paired]
 
 
 class Hierarchical(Grouping):
@@ -284,14 +307,22 @@ class Hierarchical(Grouping):
         return self.levels(attempts)[1]
 
     def levels(self, attempts: Summaries) -> list[Ints]:
+        cluster = self.iterations(attempts)[-1]
+        return [self.tasks(attempts), cluster, _numbered(cluster, attempts.seeds)]
+
+    def iterations(self, attempts: Summaries) -> list[Ints]:
         task = self.tasks(attempts)
-        inside = np.zeros_like(task)
-        for number in np.unique(task):
-            chosen = task == number
+        rows = [task == number for number in np.unique(task)]
+        inside = [self.clusters.iterations(selected(attempts, chosen)) for chosen in rows]
+        found = []
+        # All tasks at once; one that is done waits for the others.
+        for at in range(max(map(len, inside), default=1)):
             # Numbered from 0 in every task; `_numbered` makes the pairs distinct.
-            inside[chosen] = self.clusters(selected(attempts, chosen))
-        cluster = _numbered(task, inside)
-        return [task, cluster, _numbered(cluster, attempts.seeds)]
+            numbers = np.zeros_like(task)
+            for chosen, moves in zip(rows, inside, strict=True):
+                numbers[chosen] = moves[min(at, len(moves) - 1)]
+            found.append(_numbered(task, numbers))
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         return self.tasks.state_dict()
@@ -311,6 +342,9 @@ class LatentTasks(Grouping):
 
     def __call__(self, attempts: Summaries) -> Ints:
         return self.mixture.assign(attempts.features)
+
+    def iterations(self, attempts: Summaries) -> list[Ints]:
+        return self.mixture.assign_one_by_one(attempts.features)
 
     def state_dict(self) -> dict[str, Any]:
         return self.mixture.state_dict()

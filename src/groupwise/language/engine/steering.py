@@ -66,13 +66,15 @@ class Penalties:
 
 
 class Grammar:
-    """Lets through only tokens that continue a text which fits a JSON schema (by llguidance)."""
+    """Lets through only tokens that continue a text which fits a JSON schema, or a grammar in Lark (by llguidance)."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int, schema: Mapping[str, Any] | str) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: int, wanted: Mapping[str, Any] | str) -> None:
         library = import_extra("llguidance", STRUCTURED)
         self.vocabulary, self.numpy = vocabulary, import_extra("llguidance.numpy")
         try:
-            grammar = library.LLMatcher.grammar_from_json_schema(schema)
+            matcher = library.LLMatcher
+            made = matcher.grammar_from_lark if isinstance(wanted, str) else matcher.grammar_from_json_schema
+            grammar = made(wanted)
             self.matcher = library.LLMatcher(_tokens(tokenizer, vocabulary), grammar)
         except ValueError as error:
             raise _unusable(str(error)) from None

@@ -13,8 +13,10 @@ policy's probability to the recorded one, per program, and clips it as usual: th
 other samples. Programs that the policy would hardly write have little weight.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,16 @@ from groupwise.programs.language.program import CodeProblem
 from groupwise.programs.learning.model import body_of, line_text, prompt_of
 from groupwise.programs.learning.rollout import prompt_ids, shuffled
 from groupwise.programs.search.tree import EvaluationRecord, SearchTree
+from groupwise.programs.search.tree_view import outline
+from groupwise.training.events import plain
 from groupwise.training.token_attempts import Row
-from groupwise.types import SEARCHED, SHOWN, Batch, End, Group, Score, ScoredGroup, Task, Trajectory
+from groupwise.types import SEARCHED, SHOWN, Batch, End, Group, GroupRecord, Score, ScoredGroup, Task, Trajectory
 
 # Problems with stored programs; the oldest is dropped first.
 MOST = 5000
 SEARCH = "search"
+# Programs of a search that can be looked at, and branches of their trees.
+MOST_SHOWN, TREE_SIZE = 6, 80
 
 
 def searched_group(task: Task, tree: SearchTree, tokenizer: Any, limit: int, placebo: bool) -> ScoredGroup:
@@ -48,6 +54,32 @@ def searched_group(task: Task, tree: SearchTree, tokenizer: Any, limit: int, pla
         solved, outcome = float(record.judged.solved), str(record.judged.notes.get("outcome", ""))
         scores.append(Score(solved, {"correct": solved, "format": 1.0}, (SEARCH, outcome)))
     return ScoredGroup(Group(f"s{task.seed}", task, members), tuple(shuffled(scores, task.seed) if placebo else scores))
+
+
+def search_records(tree: SearchTree, group: ScoredGroup) -> list[GroupRecord]:
+    """The best programs of a search, to look at: each with the tree and its own path through it.
+
+    Their advantage is 0 here: what is learned from a search is decided later, or in another way.
+    """
+    members = {record.number: member for record, member in zip(tree.records, group.group.members, strict=True)}
+    best = sorted(tree.records, key=lambda one: (not one.judged.solved, -one.judged.value, one.number))[:MOST_SHOWN]
+    return [
+        GroupRecord(
+            group_id=group.group.id, task_id=group.group.task.id, trajectory_id=members[one.number].id,
+            total=one.judged.value, parts={"correct": float(one.judged.solved)},
+            flags=(SEARCH, str(one.judged.notes.get("outcome", ""))), advantage=0.0, length=len(one.actions),
+            end=str(End.FINISHED), failure="", version=SEARCHED, text=members[one.number].meta["text"],
+            prompt=members[one.number].meta["prompt"], exhibit=partial(search_exhibit, tree, one),
+        )
+        for one in best
+    ]  # fmt: skip
+
+
+def search_exhibit(tree: SearchTree, record: EvaluationRecord) -> str:
+    """The tree around the path to one program, as JSON."""
+    found = asdict(outline(tree, TREE_SIZE, path=record.actions))
+    told = {"kind": "search", "tries": tree.root.tally.count, "solved": record.judged.solved, "tree": found}
+    return json.dumps(plain(told), ensure_ascii=False, separators=(",", ":"))
 
 
 def trajectories_of(

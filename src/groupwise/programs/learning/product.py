@@ -24,7 +24,7 @@ from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
 from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.programs.declaration import CodeOptions, code_options
 from groupwise.programs.language.grammar import random_program
-from groupwise.programs.learning.found_programs import Finds, beside, searched_group
+from groupwise.programs.learning.found_programs import Finds, beside, search_records, searched_group
 from groupwise.programs.learning.model import TINY, body_of, first_policy
 from groupwise.programs.learning.prior import SEARCH, LanguagePrior, together
 from groupwise.programs.learning.rollout import (
@@ -46,10 +46,12 @@ from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts
 from groupwise.training.step_groups import StepGroups
 from groupwise.training.token_attempts import Row, imitation, rows_of_tokens
-from groupwise.types import Batch, Policy, ScoredGroup, Task
+from groupwise.types import Batch, GroupRecord, Policy, ScoredGroup, Task
 
 # Random programs imitated in a warm-up step.
 FORM_ROWS = 48
+# Searches of a round that can be looked at.
+TREES_SHOWN = 8
 
 
 class CodeSource(GroupSource):
@@ -68,6 +70,7 @@ class CodeSource(GroupSource):
         self.prior = LanguagePrior(policy, tokenizer)
         self.step = self.rounds = 0
         self.searched: tuple[ScoredGroup, ...] = ()
+        self.looked_at: tuple[GroupRecord, ...] = ()  # what is shown of the latest searches
         super().__init__(
             cfg,
             tasks=self.curriculum,
@@ -89,8 +92,9 @@ class CodeSource(GroupSource):
             rows = [self._random_row(rng) for _ in range(FORM_ROWS)]
             return imitation(rows, self.policy, self.cfg.policy.device)
         every, since = self.options.search_every, self.step - self.options.warm_steps - 1
-        self.searched = self._round() if every > 0 and since % every == 0 else ()
+        self.searched, self.looked_at = self._round() if every > 0 and since % every == 0 else ((), ())
         batch = super().next()
+        batch = replace(batch, records=(*batch.records, *self.looked_at))
         shown = self.finds.draw(self.options.imitate_rows) if self.options.search_samples == "imitate" else []
         if shown and self.options.imitate_weight:
             batch = beside(batch, imitation(shown, self.policy, self.cfg.policy.device), self.options.imitate_weight)
@@ -108,7 +112,7 @@ class CodeSource(GroupSource):
         ids = np.array([*prompt, *written, self.tokenizer.eos_token_id], np.int64)
         return ids, np.arange(len(ids)) >= len(prompt)
 
-    def _round(self) -> tuple[ScoredGroup, ...]:
+    def _round(self) -> tuple[tuple[ScoredGroup, ...], tuple[GroupRecord, ...]]:
         # Search a number of problems with the current policy as prior, and keep what was solved.
         first = self.rounds == 0
         self.rounds += 1
@@ -124,7 +128,8 @@ class CodeSource(GroupSource):
                 save_programs(task.payload, tree.records, Path(self.options.programs) / f"{task.seed:06}")
             groups.append(searched_group(task, tree, self.tokenizer, limit, placebo))
             self.finds.add(groups[-1])
-        return tuple(groups)
+        pairs = list(zip(trees, groups, strict=True))[:TREES_SHOWN]
+        return tuple(groups), tuple(record for tree, group in pairs for record in search_records(tree, group))
 
     def explore(self, task: Task, prior: Prior) -> SearchTree:
         """Search for a program that solves one problem.

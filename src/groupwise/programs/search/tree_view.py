@@ -42,9 +42,12 @@ class OutlineBranch:
 Place: TypeAlias = tuple[float, tuple[int, int], OutlineBranch, TreeEdge, int]
 
 
-def outline(tree: SearchTree, most: int = 30, beside: int = 6) -> OutlineBranch:
-    """At most `most` branches in total and `beside` at each node; those on the winner's path are always included."""
-    winner = tree.best.actions if tree.best else ()
+def outline(tree: SearchTree, most: int = 30, beside: int = 6, path: tuple[str, ...] | None = None) -> OutlineBranch:
+    """At most `most` branches in total and `beside` at each node; those on the path are always included.
+
+    The path is that of the best program, unless another is given; its branches are the `winner`s.
+    """
+    winner = path if path is not None else tree.best.actions if tree.best else ()
     tally = tree.root.tally
     top = OutlineBranch("", tally.count, tally.mean, tally.best, bool(winner), False, tree.solved)
     queue: list[Place] = []

@@ -38,11 +38,16 @@ async def chat(request: schemas.ChatRequest, parts: Shared, who: Asker) -> Any:
 
 @router.get("/api/conversations", responses=refusals())
 def conversations(
-    parts: Shared, who: Asker, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    parts: Shared,
+    who: Asker,
+    begin: Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The place of the first one.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> schemas.ConversationList:
-    """Your conversations, newest first."""
-    found = parts.chat_models.archive.newest(who.id, limit)
-    return schemas.ConversationList(conversations=[schemas.ConversationSummary.model_validate(one) for one in found])
+    """Your conversations, newest first and page by page."""
+    total, found = parts.chat_models.archive.newest(who.id, begin, limit)
+    shown = [schemas.ConversationSummary.model_validate(one) for one in found]
+    following = begin + len(found) if begin + len(found) < total else None
+    return schemas.ConversationList(conversations=shown, total=total, next=following)
 
 
 @router.get("/api/conversations/{name}", responses=refusals(404))

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
 from groupwise.errors import GroupwiseError
@@ -30,6 +31,7 @@ OwnRun = Annotated[str, Depends(own_run)]
 Step = Annotated[int, Path(ge=0, lt=2**53)]
 From = Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The number of the first event.")]
 Points = Annotated[int, Query(ge=2, le=10_000)]
+Strategy = Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"]
 Word = Annotated[str, Query(max_length=200)]
 
 
@@ -105,11 +107,11 @@ def _obey(parts: ServiceState, who: Who, run: str, request: schemas.RunOrder) ->
 def run_state(run: OwnRun, parts: Shared) -> schemas.RunWhole:
     """The state and settings of a run, and what its metrics mean."""
     view = parts.run_list.view(run)
-    more: dict[str, Any] = {"config": {}, "events": 0, "known": [], "report": False}
+    more: dict[str, Any] = {"config": {}, "events": 0, "known": [], "left_out": 0, "report": False}
     if run in parts.runs.index.cards:
         more = {
             "config": parts.runs.config(run), "events": len(parts.runs.log(run)), "known": parts.runs.known(run),
-            "report": parts.runs.report(run) is not None,
+            "report": parts.runs.report(run) is not None, "left_out": parts.runs.log(run).left_out(),
         }  # fmt: skip
     return schemas.RunWhole.model_validate({**view.model_dump(), **more})
 
@@ -194,6 +196,33 @@ def group_steps(run: OwnRun, parts: Shared) -> schemas.GroupSteps:
 def groups(run: OwnRun, step: Step, parts: Shared) -> schemas.GroupPage:
     """The groups of a step, with each attempt's score and advantage."""
     return schemas.GroupPage.model_validate(parts.runs.groups(run, step))
+
+
+@router.get("/api/runs/{run}/attempts/{step}", responses=refusals(404, 504))
+async def attempts(run: OwnRun, step: Step, parts: Shared) -> schemas.StepAttempts:
+    """The attempts of a step as groupings and critics see them: features, rewards over time, expected values."""
+    found = await _in_laboratory(parts, "attempts", run, step)
+    return schemas.StepAttempts.model_validate(found)
+
+
+@router.get("/api/runs/{run}/groupings/{step}", responses=refusals(404, 504))
+async def groupings(
+    run: OwnRun,
+    step: Step,
+    parts: Shared,
+    strategy: Strategy = "task",
+    n_groups: Annotated[int | None, Query(ge=1, le=8, description="Automatic if omitted.")] = None,
+) -> schemas.GroupingView:
+    """How a grouping strategy divides the attempts of a step, iteration by iteration."""
+    found = await _in_laboratory(parts, "grouping", run, step, strategy=strategy, n_groups=n_groups)
+    return schemas.GroupingView.model_validate(found)
+
+
+async def _in_laboratory(parts: ServiceState, what: str, run: str, step: int, **more: Any) -> dict[str, Any]:
+    folder = (await run_in_threadpool(parts.runs.folder_with, run, step)).resolve()
+    asked = {"run": str(folder), "step": step, **more}
+    found = await parts.laboratory.answer(what, asked, parts.settings.workflow_timeout)
+    return {"run": run, "step": step, **found}
 
 
 @router.get("/api/runs/{run}/trajectories/{trajectory:path}", responses=refusals(404))

@@ -1,4 +1,4 @@
-"""Workflows: design one from requirements, check it, simulate it, convert it."""
+"""Workflows: design one from requirements, edit it, check it, simulate it, convert it."""
 
 import json
 from typing import Annotated, Any
@@ -25,6 +25,12 @@ FormatName = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,40}$")]
 async def design(request: schemas.DesignRequest, parts: Shared) -> schemas.DesignView:
     """Design a workflow: sound, within every rule, and the best found within the evaluations."""
     return schemas.DesignView.model_validate(await parts.designs.design(request.model_dump()))
+
+
+@router.post("/api/workflows/edit", responses=refusals(504, 507))
+async def edit(request: schemas.EditRequest, parts: Shared) -> schemas.EditView:
+    """Edit a workflow or its requirements, and see at once what that does to its score and which rules it breaks."""
+    return schemas.EditView.model_validate(await parts.designs.edit(request.model_dump()))
 
 
 @router.post("/api/workflows/check", responses=REFUSED)

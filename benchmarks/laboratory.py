@@ -1,0 +1,127 @@
+"""How long the laboratory takes to answer a control, in Chromium: from the change to the frame that shows it.
+
+    python benchmarks/laboratory.py --json                 a recorded run, about a minute
+    python benchmarks/laboratory.py --run runs/my-run --json      a run of yours, its grouping asked of the service
+
+Every option of every select and radio button, and five values of every slider, of the four views on a run's groups;
+then the keys that drag a boundary. Changing the run is left out: it reads files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from playwright.sync_api import sync_playwright
+from record import print_result
+
+from groupwise.service.app import server_config
+from groupwise.service.settings import ServiceSettings
+
+VIEWS = ("formation", "advantages", "tasks", "dynamics")
+# Sets one control, waits until nothing is being asked of the service and two frames are painted; in milliseconds.
+CHANGE = """async ([place, value]) => {
+    const one = document.querySelectorAll('main .stack .controls :is(select, input)')[place];
+    if (!one || one.disabled) return null;  // another control took it away
+    const began = performance.now();
+    if (one.type === 'radio' || one.type === 'checkbox') one.click();
+    else {
+        one.value = value;
+        one.dispatchEvent(new Event(one.tagName === 'SELECT' ? 'change' : 'input', {bubbles: true}));
+    }
+    const frame = () => new Promise((tell) => requestAnimationFrame(tell));
+    await frame();
+    while (window.fetching > 0) await frame();
+    await frame();
+    return performance.now() - began;
+}"""
+COUNTED = """(() => { window.fetching = 0; const ask = window.fetch;
+    window.fetch = (...words) => { window.fetching++; return ask(...words).finally(() => window.fetching--); }; })()"""
+CONTROLS = """() => [...document.querySelectorAll('main .stack .controls :is(select, input)')].map((one, place) => ({
+    place, type: one.type, disabled: one.disabled, low: Number(one.min), high: Number(one.max),
+    options: one.options ? [...one.options].map((option) => option.value) : [] }))"""
+
+
+def measure(url: str, token: str, query: str) -> dict[str, list[float]]:
+    """The milliseconds of every change, by view."""
+    found: dict[str, list[float]] = {}
+    with sync_playwright() as playing:
+        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = playing.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.add_init_script(COUNTED)
+        page.goto(f"{url}/?token={token}")
+        for view in VIEWS:
+            page.goto(f"{url}/learn/{view}{query}")
+            page.locator("figure").first.wait_for(timeout=600_000)
+            page.wait_for_timeout(1000)
+            taken = [page.evaluate(CHANGE, [place, value]) for place, value in _changes(page)]
+            found[view] = [one for one in taken if one is not None]
+            if view == "formation":
+                found["boundaries"] = _dragged(page)
+        browser.close()
+    return found
+
+
+def _changes(page: Any) -> list[tuple[int, str]]:
+    changes: list[tuple[int, str]] = []
+    for control in page.evaluate(CONTROLS):
+        place = control["place"]
+        if control["disabled"]:
+            continue
+        if control["type"] == "range":
+            changes += [(place, str(value)) for value in np.linspace(control["low"], control["high"], 5).round(2)]
+        else:
+            changes += [(place, option) for option in control["options"] or [""]]
+    return changes
+
+
+def _dragged(page: Any) -> list[float]:
+    page.locator(".controls select").first.select_option("auto")
+    handle = page.locator(".handle").first
+    handle.wait_for()
+    script = """async (one) => { const began = performance.now();
+        one.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
+        await new Promise((tell) => requestAnimationFrame(() => requestAnimationFrame(tell)));
+        return performance.now() - began; }"""
+    return [handle.evaluate(script) for _ in range(20)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, help="the folder of a run; a recorded one by default")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = given.run.resolve().parent if given.run else Path(folder)
+        settings = ServiceSettings(port=0, runs_dir=runs, reads_per_second=1e6)
+        server = uvicorn.Server(server_config(settings))
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        query = f"?run={given.run.name}" if given.run else ""
+        found = measure(f"http://127.0.0.1:{port}", settings.token, query)
+        server.should_exit = True
+        thread.join()
+    everything = [value for values in found.values() for value in values]
+    claims = {
+        "lab_ms": float(np.percentile(everything, 95)), "changes": len(everything),
+        **{f"{view}_ms_p95": float(np.percentile(values, 95)) for view, values in found.items()},
+        **{f"{view}_ms_median": float(np.median(values)) for view, values in found.items()},
+        "load_average": os.getloadavg()[0],
+    }  # fmt: skip
+    print_result("laboratory", claims, raw=found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+import{ot as e}from"./disclose-version-c23wcl4j.js";e();
