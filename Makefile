@@ -68,12 +68,14 @@ $(VERIFIERS)/.installed:
 	@$(VERIFIERS)/bin/python -m pip install --disable-pip-version-check --progress-bar off -q 'verifiers>=0.4,<0.5' uv
 	@touch $@
 
-# Programs that tests use and pip cannot install; where they are missing, those tests are skipped and say why.
+# Programs that tests use and pip cannot install; where they are missing, those tests are skipped and say why. Another
+# installation on the machine is waited for.
+APT := -y -qq -o DPkg::Lock::Timeout=300
 system:
 	@missing=""; command -v bwrap >/dev/null || missing="bubblewrap"; \
 	  command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	  [ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && { apt-get install -y -qq $$missing || { apt-get update -qq && apt-get install -y -qq $$missing; }; } >/dev/null 2>&1; } \
+	  && { apt-get install $(APT) $$missing || { apt-get update -qq && apt-get install $(APT) $$missing; }; } >/dev/null 2>&1; } \
 	  || echo "Missing: $$missing. Without bubblewrap the sandbox has one tier; without chromium the page is not tested."
 
 lint:
