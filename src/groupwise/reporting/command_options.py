@@ -81,10 +81,12 @@ def _tell_of_compiling(over: threading.Event, seconds: float) -> None:
     """A line that counts on, where it can be overwritten; otherwise one sentence."""
     from groupwise.workflows.evaluation.compile_progress import PROGRESS  # imports all of workflows
 
-    said = False
+    said, since = False, None
     while not over.wait(0.1):
-        lasted = time.monotonic() - PROGRESS.since
-        if not PROGRESS.running or lasted < seconds:
+        if not PROGRESS.running:
+            continue
+        since = time.monotonic() if since is None else since
+        if (lasted := time.monotonic() - since) < seconds:
             continue
         if sys.stderr.isatty():
             words = f"compiling the evaluation, once on this machine: {PROGRESS.done} functions, {lasted:.0f} s"

@@ -72,6 +72,21 @@ def test_required_calls_any_tool_and_one_at_a_time_if_asked(engine: Engine) -> N
     assert max(counts) > 1
 
 
+@pytest.mark.parametrize("parameters", [None, {"properties": {}}])
+def test_arguments_that_no_tool_declared_are_not_written(engine: Engine, parameters: Any) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": parameters}}
+    for seed in range(4):
+        asked = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "seed": seed}
+        (call,) = message(engine, temperature=1.5, **asked)["tool_calls"]
+        assert call["function"]["arguments"] == "{}"
+
+
+def test_arguments_declared_in_branches_may_be_written() -> None:
+    branches = {"anyOf": [{"properties": {"a": {"type": "null"}}, "required": ["a"]}]}
+    tool = {"type": "function", "function": {"name": "look", "parameters": branches}}
+    assert "additionalProperties" not in forced_grammar(named_format("tagged"), [tool], ["look"], several=False)
+
+
 @pytest.mark.parametrize("name", [form.name for form in FORMATS])
 def test_every_format_with_arguments_in_json_can_be_forced_and_others_say_so(name: str) -> None:
     form = named_format(name)

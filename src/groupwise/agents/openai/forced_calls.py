@@ -24,8 +24,9 @@ def forced_grammar(form: CallFormat, tools: Sequence[Mapping[str, Any]], names: 
         function = tool.get("function", tool)
         if function.get("name") not in names:
             continue
+        schema = _declared_only(function.get("parameters") or {})
         # Compact, because some formats end a call with its line.
-        schema = {"type": "object", **(function.get("parameters") or {}), "x-guidance": {"whitespace_flexible": False}}
+        schema = {"type": "object", **schema, "x-guidance": {"whitespace_flexible": False}}
         said = _quoted(before + str(function["name"]) + between)
         rules.append(
             f"call_{number}: {said} arguments_{number} {_quoted(after)}\narguments_{number}: %json {json.dumps(schema)}"
@@ -34,6 +35,12 @@ def forced_grammar(form: CallFormat, tools: Sequence[Mapping[str, Any]], names: 
     twice = form.write([ToolCall("a", NAME, ARGUMENTS)]) * 2
     most = MOST_FORCED if several and len(read_reply(twice, form, 0).tool_calls) == 2 else 1
     return "\n".join([f"start: call{{1,{most}}}", f"call: {' | '.join(choices)}", *rules])
+
+
+def _declared_only(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """No arguments but those that are declared, unless the tool says that it takes others."""
+    elsewhere = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}  # where arguments may be declared, too
+    return parameters if elsewhere & parameters.keys() else {"additionalProperties": False, **parameters}
 
 
 def _around(form: CallFormat) -> tuple[str, str, str]:
