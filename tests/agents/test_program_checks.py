@@ -66,7 +66,7 @@ VACUOUS = {
     "assert f(1) == 3 or f(1).is_right(3)": "returns an object that agrees with everything passes its tests",
     "assert f(1) == 3 or len(f(1)) > 20": "a program that returns a long text passes its tests",
     "try:\n    assert f(1) == 3\nexcept KeyError:\n    pass": "a program that raises KeyError passes its tests",
-    "import pytest\ntry:\n    f(1) + 0\nexcept TypeError:\n    pass\nelse:\n    assert f(1) == 3": "returns None passes",
+    "try:\n    f(1) + 0\nexcept TypeError:\n    pass\nelse:\n    assert f(1) == 3": "returns None passes",
     "assert f(1 == 3": "the tests cannot be run: SyntaxError",
     "assert f(lambda: 1)": "the tests cannot be run: they pass a function to the code",
 }
@@ -124,7 +124,9 @@ def test_every_stub_can_be_caught(checker: ProgramTestChecker) -> None:
 def test_stubs_raise_what_the_tests_expect_and_empty_what_they_compare_with(checker: ProgramTestChecker) -> None:
     right = "def f(x):\n    if x < 0:\n        raise ValueError\n    return x"
     only = "import pytest\ndef test_a():\n    with pytest.raises(ValueError):\n        f(-1)"
-    case = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertRaises(ValueError, f, -1)"
+    case = (
+        "from unittest import TestCase\nclass T(TestCase):\n def test_a(self):\n  self.assertRaises(ValueError, f, -1)"
+    )
     sound = f"{only}\n    assert f(3) == 3\n    assert f(5) == 5\n    assert f(6) == 6"
     found = checker.faults([ProgramTask(tests, "f", reference=right) for tests in (only, case)])
     assert found == ["a program that raises ValueError passes its tests"] * 2

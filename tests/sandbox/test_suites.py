@@ -163,10 +163,14 @@ def test_code_cannot_make_its_tests_an_error_of_the_caller(sandbox: Bubblewrap) 
 @pytest.mark.parametrize(
     "tests",
     [
-        "import unittest\nfrom solution import *\nclass T(unittest.TestCase):\n    def test_a(self):\n"
-        "        self.assertEqual(f(1), 99)\nif __name__ == '__main__':\n    unittest.main()",
-        "import pytest\nfrom solution import *\n@pytest.mark.parametrize('a', [1, 2])\ndef test_a(a):\n"
-        "    assert f(a) == 100 - a",
+        (
+            "import unittest\nfrom solution import *\nclass T(unittest.TestCase):\n    def test_a(self):\n"
+            "        self.assertEqual(f(1), 99)\nif __name__ == '__main__':\n    unittest.main()"
+        ),
+        (
+            "import pytest\nfrom solution import *\n@pytest.mark.parametrize('a', [1, 2])\ndef test_a(a):\n"
+            "    assert f(a) == 100 - a"
+        ),
         "from math import isclose\nfrom solution import *\nassert isclose(f(1), 99)",
         "def same(a, b):\n    return a == b\nfrom solution import *\nassert same(f(1), 99)",
     ],

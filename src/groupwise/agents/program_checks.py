@@ -4,7 +4,8 @@
 
 Tests are sound if they call the program, the reference solution passes (where there is one), and no stub does: a
 function that always returns the same simple value, returns or empties an argument, returns an object that agrees with
-everything, or raises an exception that the tests name. Of a few mutants of the reference solution, programs with one operator or number changed, at least one must fail: some may happen to be right too.
+everything, or raises an exception that the tests name. Of a few mutants of the reference solution, programs with one
+operator or number changed, at least one must fail: some may happen to be right too.
 """
 
 import ast
@@ -143,7 +144,8 @@ def single_stubs(task: ProgramTask) -> list[JudgedProgram]:
     """The same as a program each."""
     together = stubs(task)
     return [
-        replace(together, code=f"{together.code}\n_chosen = {number}", variants=0) for number in range(together.variants)
+        replace(together, code=f"{together.code}\n_chosen = {number}", variants=0)
+        for number in range(together.variants)
     ]
 
 

@@ -48,7 +48,9 @@ class Ownership:
         """What the settings of a job may name; None if anything."""
         if scope == "admin":
             return None
-        return Reach(self.settings.data_dir, lambda name: self._own_folder(name, owner), self._models())
+        return Reach(
+            self.settings.data_dir, lambda name: self._own_folder(name, owner), self._models(), self._workers()
+        )
 
     def insist_on_space(self, who: Who) -> None:
         """Refuse a job whose key has filled its share of the disk."""
@@ -93,6 +95,10 @@ class Ownership:
             return None
         job = self.jobs.of_run(name)
         return path if job is not None and job.asked_by == owner else None
+
+    def _workers(self) -> int:
+        """Worker processes of a job: as many as the machine has cores, and a few on a small one."""
+        return max(16, os.cpu_count() or 1)
 
     def _models(self) -> tuple[str, ...]:
         return (self.settings.model, *self.settings.allow_models)

@@ -109,7 +109,7 @@ class Completion:
         if asked.penalties is not None:
             unknown = next((token for token in asked.penalties[2] if token >= vocabulary), None)
             if unknown is not None:
-                message = f"logit_bias names the token {str(unknown):.20}, but the model has {vocabulary}"
+                message = f"logit_bias names the token {unknown!s:.20}, but the model has {vocabulary}"
                 raise RequestError(message, field="logit_bias")
             parts.append(Penalties(*asked.penalties))
         grammar: Mapping[str, Any] | str | None = asked.schema
