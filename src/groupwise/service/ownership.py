@@ -40,9 +40,16 @@ class Ownership:
         """The name of a run, if `who` may see it."""
         if not who.may("admin"):
             job = self.jobs.of_run(run)
-            if job is None or not who.owns(job.asked_by):
+            if job is None or not who.owns(job.asked_by) or self.is_anothers(job):
                 raise RunNotFound(f"there is no run {run!r:.100}", hint="GET /api/runs lists them.")
         return run
+
+    def is_anothers(self, job: Job) -> bool:
+        """Whether the run that has the job's name was made by somebody else, such as from the command line.
+
+        A job may wait for days under a name whose run it has not begun.
+        """
+        return not job.has_begun and (self.settings.runs_dir / job.run).exists()
 
     def reach(self, owner: str, scope: str) -> Reach | None:
         """What the settings of a job may name; None if anything."""
@@ -94,7 +101,8 @@ class Ownership:
         if not re.fullmatch(RUN_NAME, name) or path.is_symlink() or not path.is_dir():
             return None
         job = self.jobs.of_run(name)
-        return path if job is not None and job.asked_by == owner else None
+        own = job is not None and job.asked_by == owner and not self.is_anothers(job)
+        return path if own else None
 
     def _workers(self) -> int:
         """Worker processes of a job: as many as the machine has cores, and a few on a small one."""
