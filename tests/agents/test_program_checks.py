@@ -58,6 +58,15 @@ VACUOUS = {
     "assert f(1) == 4": "its reference solution does not pass: a test failed",
     "assert f(1) == 3\nimport os\nos._exit(0)": "the tests cannot be run: they end their own process",
     "import sys\nsys.exit(1)\nassert f(1) == 3": "its reference solution does not pass: the tests exited with status 1",
+    "if abs(f(2) - 5) > 1e-6:\n    raise AssertionError": "a program that returns NaN passes its tests",
+    "assert f(3) < 10**18 or f(3) > 10**18": "a program that returns 0 passes its tests",
+    "assert f(10**20) > 10**20": "a program that returns infinity passes its tests",
+    "assert not f(2) >= -(10**20) or f(2) == 5": "a program that returns NaN passes its tests",
+    "assert callable(f(1)) or f(1) == 3": "returns an object that agrees with everything passes its tests",
+    "assert f(1) == 3 or f(1).is_right(3)": "returns an object that agrees with everything passes its tests",
+    "assert f(1) == 3 or len(f(1)) > 20": "a program that returns a long text passes its tests",
+    "try:\n    assert f(1) == 3\nexcept KeyError:\n    pass": "a program that raises KeyError passes its tests",
+    "try:\n    f(1) + 0\nexcept TypeError:\n    pass\nelse:\n    assert f(1) == 3": "returns None passes",
     "assert f(1 == 3": "the tests cannot be run: SyntaxError",
     "assert f(lambda: 1)": "the tests cannot be run: they pass a function to the code",
 }
@@ -102,9 +111,28 @@ def test_slow_tests_are_not_sound_because_stubs_run_out_of_time(checker: Program
 
 
 def test_every_stub_can_be_caught(checker: ProgramTestChecker) -> None:
-    values = [value for value in STUBS.values() if "args" not in value and "/" not in value]
-    faults = checker.faults([ProgramTask(f"x = f(7)\nassert x == {v} and type(x) is type({v})", "f") for v in values])
-    assert faults == [f"a program that {words} passes its tests" for words in list(STUBS)[: len(values)]]
+    values = {words: value for words, value in STUBS.items() if "args" not in value and value[0] not in "1_"}
+    holds = {"returns NaN": "x != x"}
+    tests = [
+        f"x = f(7)\nassert ({holds.get(words, f'x == {value}')}) and type(x) is type({value})"
+        for words, value in values.items()
+    ]
+    faults = checker.faults([ProgramTask(text, "f") for text in tests])
+    assert faults == [f"a program that {words} passes its tests" for words in values]
+
+
+def test_stubs_raise_what_the_tests_expect_and_empty_what_they_compare_with(checker: ProgramTestChecker) -> None:
+    right = "def f(x):\n    if x < 0:\n        raise ValueError\n    return x"
+    only = "import pytest\ndef test_a():\n    with pytest.raises(ValueError):\n        f(-1)"
+    case = (
+        "from unittest import TestCase\nclass T(TestCase):\n def test_a(self):\n  self.assertRaises(ValueError, f, -1)"
+    )
+    sound = f"{only}\n    assert f(3) == 3\n    assert f(5) == 5\n    assert f(6) == 6"
+    found = checker.faults([ProgramTask(tests, "f", reference=right) for tests in (only, case)])
+    assert found == ["a program that raises ValueError passes its tests"] * 2
+    kept = ProgramTask("a = [3, 1]\nf(a)\nassert a == sorted(a)", "f", reference="def f(a):\n    a.sort()")
+    assert checker.faults([kept]) == ["a program that empties its first argument passes its tests"]
+    assert "raises" not in checker.faults([ProgramTask(f"{sound}\n    assert f(0) == 0", "f")])[0]
 
 
 def test_mutants_are_different_programs_and_the_same_every_time() -> None:

@@ -122,6 +122,9 @@ REFUSED = [
     {"product": "designer", "options": {"start": "../secret.jsonl"}},
     {"product": "code", "options": {"programs": "out"}}, {"product": "code", "options": {"start": "victim"}},
     {"product": "code", "options": {"families": "tables,os"}},
+    {**LANGUAGE, "backend": "ray"}, {"product": "control", "environment": "CartPole-v1", "backend": "ray"},
+    {**LANGUAGE, "backend": "processes", "num_workers": 17},
+    {**LANGUAGE, "backend": "processes", "max_workers": 100_000}, {"product": "designer", "generation.workers": 256},
 ]  # fmt: skip
 
 

@@ -233,6 +233,8 @@ def test_an_environment_that_never_ends_needs_a_limit():
     [
         ("LunarLander-v2", "LunarLander-v2 no longer exists", "LunarLander-v3"),
         ("HalfCheetah-v3", "HalfCheetah-v3 no longer exists", "HalfCheetah-v5"),
+        ("CartPole-v²", "CartPole-v² no longer exists", "CartPole-v1"),
+        ("CartPole-v" + "9" * 5000, "an environment's id has 5,010 characters; the limit is 1000", ""),
         ("CartPole-v9", "CartPole has no version 9", "CartPole-v1"),
         ("lunar-lander-v3", "there is no environment", "LunarLander-v3"),
         ("no_such_module:Walk-v0", "No module named 'no_such_module'", ""),

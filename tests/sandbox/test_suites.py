@@ -160,6 +160,46 @@ def test_code_cannot_make_its_tests_an_error_of_the_caller(sandbox: Bubblewrap) 
     assert outcomes == [SandboxOutcome.PASSED, SandboxOutcome.WRONG, SandboxOutcome.WRONG]
 
 
+@pytest.mark.parametrize(
+    "tests",
+    [
+        (
+            "import unittest\nfrom solution import *\nclass T(unittest.TestCase):\n    def test_a(self):\n"
+            "        self.assertEqual(f(1), 99)\nif __name__ == '__main__':\n    unittest.main()"
+        ),
+        (
+            "import pytest\nfrom solution import *\n@pytest.mark.parametrize('a', [1, 2])\ndef test_a(a):\n"
+            "    assert f(a) == 100 - a"
+        ),
+        "from math import isclose\nfrom solution import *\nassert isclose(f(1), 99)",
+        "def same(a, b):\n    return a == b\nfrom solution import *\nassert same(f(1), 99)",
+    ],
+)
+def test_the_code_replaces_nothing_that_the_tests_have_by_their_star_import(sandbox: Bubblewrap, tests: str) -> None:
+    friend = (
+        "class Friend:\n    def __getattr__(self, name):\n        if name[0] == '_' or name[:3] == 'cr_':\n"
+        "            raise AttributeError(name)\n        return self\n    def __call__(self, *args, **kwargs):\n"
+        "        return self\n    def __bool__(self):\n        return True\n"
+        "unittest = pytest = isclose = same = Friend()\ndef f(x):\n    return 7\n"
+    )
+    right, cheat = sandbox.run_group(["def f(x):\n    return 100 - x", friend], limits=PATIENT, tests=tests)
+    assert right.passed, right
+    assert cheat.outcome is SandboxOutcome.WRONG
+
+
+@pytest.mark.parametrize("tests", ["assert f(3)[1:] == [2]", "assert f(3).sort(key=lambda a: a) is None"])
+def test_an_object_that_cannot_take_what_tests_do_with_it_is_the_codes_fault(sandbox: Bubblewrap, tests: str) -> None:
+    code = "class Own:\n    def sort(self, key):\n        pass\ndef f(x):\n    return Own()"
+    assert sandbox.run(code, limits=PATIENT, tests=tests).outcome is SandboxOutcome.WRONG
+    with pytest.raises(ConfigError, match="they pass a function to the code"):
+        sandbox.run(code, limits=PATIENT, tests="assert f(lambda: 1)")
+
+
+def test_tests_may_pass_one_function_of_the_code_to_another(sandbox: Bubblewrap) -> None:
+    code = "def double(x):\n    return 2 * x\ndef apply(function, *values):\n    return [function(v) for v in values]"
+    assert sandbox.run(code, limits=PATIENT, tests="assert apply(double, 3, 4) == [6, 8]").passed
+
+
 def test_an_imported_function_is_a_program_although_it_runs_beside_the_tests(sandbox: Bubblewrap) -> None:
     assert sandbox.run("from math import gcd", limits=PATIENT, tests="assert gcd(12, 18) == 6").passed
     assert sandbox.run("from math import gcd", limits=PATIENT, tests="assert gcd(12, 18) == 6", call="gcd").passed

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -140,3 +141,24 @@ def test_models_that_die_take_their_answers_with_them_and_nothing_else(service: 
     kept = service.get(f"/api/conversations/{name}").json()
     assert [message["content"] for message in kept["messages"]][-1] == "Hello"
     assert service.post("/api/chat", {"message": "Again", "conversation_id": name, **SHORT}).json()["turn"] == 2
+
+
+def test_the_next_run_of_a_name_does_not_speak_with_the_model_of_the_one_before(serve: Callable[..., Any]) -> None:
+    service = serve()
+    learning = {
+        "product": "language", "environment": "addition", "num_generations": 2, "tasks_per_step": 1,
+        "max_new_tokens": 4, "num_episodes": 1, "eval_steps": 0, "threads": 1, "save_steps": 1,
+    }  # fmt: skip
+
+    def said(name: str, model: str) -> Any:
+        """The log-probability of what a run that starts from this model says first."""
+        asked = {"name": name, "config": {**learning, "model_name": model}}
+        job = service.post("/api/train", asked).json()["id"]
+        service.wait_for(job, "finished")
+        request = {"model": name, "messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "logprobs": True}
+        answer = service.post("/v1/chat/completions", {**request, "max_tokens": 2}).json()
+        assert service.http.delete(f"/api/jobs/{job}").status_code == 204
+        return answer["choices"][0]["logprobs"]["content"][0]["logprob"]
+
+    one, other = said("talker", "tiny@1"), said("talker", "tiny@2")
+    assert one != other == pytest.approx(said("another", "tiny@2"))

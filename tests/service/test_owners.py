@@ -34,7 +34,9 @@ class World:
     def run(self, name: str, who: Who | None = None, size: int = 0) -> Path:
         """A run's folder, of a job that is over if somebody asked for it."""
         if who is not None:
-            self.jobs.cancel(self.jobs.add(name, "control", {}, who)[0].id)
+            job, _ = self.jobs.add(name, "control", {}, who)
+            self.jobs.started(job, 0)
+            self.jobs.cancel(job.id)
         path = self.settings.runs_dir / name
         (path / "sub").mkdir(parents=True)
         (path / "sub" / "file").write_bytes(b"x" * size)
@@ -172,3 +174,23 @@ def test_deleting_a_link_leaves_what_it_leads_to(world: World, tmp_path: Path) -
     assert not os.path.lexists(world.settings.runs_dir / "link")
     assert (tmp_path / "elsewhere" / "file").exists()
     assert os.listdir(world.settings.folder / "deleted") == []
+
+
+def test_a_run_made_elsewhere_does_not_belong_to_the_job_that_waits_under_its_name(world: World) -> None:
+    waiting, _ = world.jobs.add("cartpole-1", "control", {}, ANN)
+    assert world.ownership.run("cartpole-1", ANN) == "cartpole-1"
+    world.run("cartpole-1")
+    with pytest.raises(RunNotFound):
+        world.ownership.run("cartpole-1", ANN)
+    with pytest.raises(RunNotFound):
+        world.ownership.delete("cartpole-1", ANN)
+    reach = world.ownership.reach(ANN.owner, ANN.scope)
+    assert reach is not None
+    assert reach.run("cartpole-1") is None
+    assert world.ownership.run("cartpole-1", OPERATOR) == "cartpole-1"
+    world.jobs.cancel(waiting.id)
+    assert not world.jobs.resume(waiting.id, 0).has_begun
+    world.jobs.started(waiting, 0)
+    assert world.ownership.run("cartpole-1", ANN) == "cartpole-1"
+    world.jobs.cancel(waiting.id)
+    assert world.jobs.resume(waiting.id, 0).has_begun

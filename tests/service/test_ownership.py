@@ -276,3 +276,41 @@ def test_the_kernel_holds_a_job_to_its_processor_time(serve: Callable[..., Any])
     job = ann.train("long", ENDLESS).json()["id"]
     ended = service.wait_for(job, "failed")
     assert (ended["error"]["code"], "hours of processor time" in ended["error"]["message"]) == ("quota", True)
+
+
+def test_whoever_follows_a_run_that_is_deleted_is_told_nothing_of_the_next_one_with_its_name(
+    serve: Callable[..., Any],
+) -> None:
+    service = serve()
+    texts = [service.parts.keys.add(name, "train")[0] for name in ("ann", "bob")]
+    service.parts.keys.refresh()
+    ann, bob = (Caller(service, text) for text in texts)
+
+    def over(caller: Caller, job: str) -> None:
+        until(lambda: caller("GET", f"/api/jobs/{job}").json()["state"] == "finished")
+
+    first = ann.train("experiment").json()["id"]
+    over(ann, first)
+    with connect(f"ws://127.0.0.1:{service.port}/ws") as socket:
+        for message in ({"type": "auth", "key": texts[0]}, {"type": "subscribe", "topic": "run", "run": "experiment"}):
+            socket.send(json.dumps(message))
+        told: list[dict[str, Any]] = []
+        while not told or told[-1].get("event", {}).get("type") != "end":
+            told.append(json.loads(socket.recv(timeout=600)))
+        assert ann("DELETE", f"/api/jobs/{first}").status_code == 204
+        second = bob.train("experiment", {**QUICK, "seed": 4711}).json()["id"]
+        over(bob, second)
+        ending = json.loads(socket.recv(timeout=600))
+        assert (ending["type"], ending["error"]["code"]) == ("error", "run_not_found")
+        socket.send(json.dumps({"type": "ping"}))
+        assert json.loads(socket.recv(timeout=600))["type"] == "pong"
+        # The name is Bob's now, and so are its events.
+        socket.send(json.dumps({"type": "subscribe", "topic": "run", "run": "experiment"}))
+        assert json.loads(socket.recv(timeout=600))["error"]["code"] == "run_not_found"
+    with connect(f"ws://127.0.0.1:{service.port}/ws") as socket:
+        for message in ({"type": "auth", "key": texts[1]}, {"type": "subscribe", "topic": "run", "run": "experiment"}):
+            socket.send(json.dumps(message))
+        seen: list[dict[str, Any]] = []
+        while not seen or seen[-1].get("event", {}).get("type") != "end":
+            seen.append(json.loads(socket.recv(timeout=600)))
+        assert "4711" in json.dumps(seen)

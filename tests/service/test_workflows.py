@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from groupwise.service import designs
+from groupwise.service.designs import Designs
+from groupwise.service.settings import ServiceSettings
 from groupwise.workflows.files.formats import formats
 
 SMALL = {
@@ -127,3 +132,22 @@ def test_a_workflow_is_edited_scored_and_kept(service: Any, made: dict[str, Any]
     refused = service.post("/api/workflows/edit", {**asked, "edits": [{"do": "staff", "pool": "cok", "count": 1}]})
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "config")
     assert "did you mean 'cook'" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("designs_kept", "bytes_kept", "left"),
+    [(10, 1000, list("abcde")), (3, 1000, list("de")), (10, 35, list("cde")), (10, 5, [])],
+)
+def test_of_many_designs_the_newest_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, designs_kept: int, bytes_kept: int, left: list[str]
+) -> None:
+    monkeypatch.setattr(designs, "MOST_DESIGNS", designs_kept)
+    monkeypatch.setattr(designs, "MOST_BYTES", bytes_kept)
+    holder = Designs(ServiceSettings(runs_dir=tmp_path))
+    holder.folder.mkdir(parents=True)
+    for age, name in enumerate("abcde"):
+        file = holder.folder / f"{name}.json"
+        file.write_text("x" * 10)
+        os.utime(file, (1000 + age, 1000 + age))
+    holder._make_room(5)
+    assert sorted(file.stem for file in holder.folder.iterdir()) == left

@@ -34,7 +34,7 @@ class Loaded:
     """A loaded model and the checkpoint it came from."""
 
     agent: MultiTurnAgent
-    step: str
+    checkpoint: object
 
 
 class Speaker:
@@ -76,10 +76,9 @@ class Speaker:
 
     async def loaded(self, name: str) -> Loaded:
         async with self._loading:
-            # A base model has no checkpoints: "" never changes.
-            newest = next((path.name for path in checkpoint_folders(self.runs_dir / name / "checkpoints")), "")
+            newest = _newest_checkpoint(self.runs_dir / name)
             found = self._models.get(name)
-            if found is None or found.step != newest:
+            if found is None or found.checkpoint != newest:
                 found = await asyncio.to_thread(self._load, name, newest)
                 if before := self._models.pop(name, None):
                     await before.agent.close()
@@ -91,7 +90,7 @@ class Speaker:
                 await old.agent.close()
             return found
 
-    def _load(self, name: str, step: str) -> Loaded:
+    def _load(self, name: str, checkpoint: object) -> Loaded:
         path = self.runs_dir / name
         language, own = find_chat_model(str(path) if path.is_dir() else name, str(self.runs_dir))
         # A path on this machine; clients know the model by its name.
@@ -99,7 +98,7 @@ class Speaker:
         config = AgentConfig(model_name=name, **own)
         agent = MultiTurnAgent(config, None, None, self.toolbox or (), self.store, language=language, slots=16)
         agent.use(language)
-        return Loaded(agent, step)
+        return Loaded(agent, checkpoint)
 
     async def _conversation(self, agent: MultiTurnAgent, asked: Mapping[str, Any]) -> ConversationContext:
         """The conversation to continue, or a new one. Other users' conversations do not exist for this caller."""
@@ -111,6 +110,21 @@ class Speaker:
             message = f"there is no conversation {name!r:.60}"
             raise ConversationNotFound(message, hint="Leave it out to start a new one.")
         return context
+
+
+def _newest_checkpoint(run: Path) -> object:
+    """What tells the newest checkpoint of a run from any other; a base model has none, and never changes.
+
+    Its step is not enough: the run may have been deleted, and its name be that of another key's run by now.
+    """
+    newest = next(checkpoint_folders(run / "checkpoints"), None)
+    if newest is None:
+        return None
+    try:
+        made = newest.stat()
+    except FileNotFoundError:  # a newer one has just taken its place
+        return newest.name
+    return newest.name, made.st_dev, made.st_ino, made.st_mtime_ns
 
 
 def _changed(agent: MultiTurnAgent, asked: Mapping[str, Any]) -> MultiTurnAgent:

@@ -3,16 +3,19 @@
     ProgramTask → its reference solution, stubs and mutants run against its tests → "" or what is wrong with them
 
 Tests are sound if they call the program, the reference solution passes (where there is one), and no stub does: a
-function that always returns the same simple value, returns an argument, or raises. Of a few mutants of the reference
-solution, programs with one operator or number changed, at least one must fail: some may happen to be right too.
+function that always returns the same simple value, returns or empties an argument, returns an object that agrees with
+everything, or raises an exception that the tests name. Of a few mutants of the reference solution, programs with one
+operator or number changed, at least one must fail: some may happen to be right too.
 """
 
 import ast
+import builtins
 import hashlib
 import json
 import logging
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -36,8 +39,35 @@ STUBS = {
     "returns 0.5": "0.5", "returns True": "True", "returns False": "False", "returns ''": "''", "returns 'a'": "'a'",
     "returns []": "[]", "returns [0]": "[0]", "returns ()": "()", "returns {}": "{}", "returns set()": "set()",
     "returns its first argument": "args[0]", "returns its last argument": "args[-1]", "raises an error": "1 / 0",
+    # No comparison with NaN is true: `if abs(f(2) - 5) > 1e-6: raise AssertionError` lets it through.
+    "returns NaN": "float('nan')", "returns infinity": "float('inf')", "returns minus infinity": "float('-inf')",
+    "returns b''": "b''", "returns a long text": "'a' * 1000", "returns a long list": "[0] * 1000",
+    "returns an object that agrees with everything": "_Agreeing()",
+    "empties its first argument": "_emptied(args[0]) and None",
+    "empties its first argument and returns it": "_emptied(args[0])",
 }  # fmt: skip
 STUB = """
+class _Agreeing:
+    def __getattr__(self, name):
+        if name.startswith(('_', 'cr_')):
+            raise AttributeError(name)
+        return self
+    def __call__(self, *args, **kwargs):
+        return self
+    def __getitem__(self, key):
+        return self
+    def __iter__(self):
+        return iter(())
+    def __len__(self):
+        return 0
+    def __bool__(self):
+        return True
+def _emptied(value):
+    if hasattr(value, 'clear'):
+        value.clear()
+    return value
+def _raise(error):
+    raise error
 _chosen = 0
 def choose_variant(number):
     global _chosen
@@ -92,19 +122,31 @@ def _places(tree: ast.Module) -> list[Callable[[], None]]:
     return found
 
 
+def ways(tests: str) -> dict[str, str]:
+    """What the stubs for these tests do: the same for all, and raising each built-in exception that they name."""
+    words = dict.fromkeys(re.findall(r"\b[A-Z]\w+\b", tests))
+    kinds = {word: getattr(builtins, word, None) for word in words}
+    named = [word for word, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Exception)]
+    return {**STUBS, **{f"raises {word}": f"_raise({word})" for word in named}}
+
+
 def stubs(task: ProgramTask) -> JudgedProgram:
     """All stubs in one program; what else the reference solution defines stays as it is."""
     wanted = [task.tested] if task.tested else list(read_tests(task.tests, "", task.helpers).wanted)
-    values = ", ".join(f"lambda args: {value}" for value in STUBS.values())
+    chosen = ways(task.tests).values()
+    values = ", ".join(f"lambda args: {value}" for value in chosen)
     names = "".join(f"{name} = _stub\n" for name in wanted)
     code = f"{task.reference}\n{STUB}\n_values = [{values}]\n{names}"
-    return JudgedProgram(code, task.tests, task.tested, task.helpers, variants=len(STUBS))
+    return JudgedProgram(code, task.tests, task.tested, task.helpers, variants=len(chosen))
 
 
 def single_stubs(task: ProgramTask) -> list[JudgedProgram]:
     """The same as a program each."""
-    together = replace(stubs(task), variants=0)
-    return [replace(together, code=f"{together.code}\n_chosen = {number}") for number in range(len(STUBS))]
+    together = stubs(task)
+    return [
+        replace(together, code=f"{together.code}\n_chosen = {number}", variants=0)
+        for number in range(together.variants)
+    ]
 
 
 class ProgramTestChecker:
@@ -188,8 +230,8 @@ class ProgramTestChecker:
             if isinstance(ran, SandboxResult) and not ran.passed:  # a stub made the tests hang
                 ended = [_ending(one) for one in self.sandbox.run_programs(single_stubs(task), self.limits)]
             else:
-                ended = [_ending(ran)] * len(STUBS) if isinstance(ran, ConfigError) else ran.value
-            if fault := _stub_fault(ended):
+                ended = [_ending(ran)] * len(ways(task.tests)) if isinstance(ran, ConfigError) else ran.value
+            if fault := _stub_fault(list(ways(task.tests)), ended):
                 found[task] = fault
         return found
 
@@ -239,11 +281,11 @@ def _ending(ran: SandboxResult | ConfigError) -> tuple[str, str, int]:
     return ("tests", ran.message, 0) if isinstance(ran, ConfigError) else (ran.outcome, ran.message, ran.calls)
 
 
-def _stub_fault(ended: Sequence[tuple[str, str, int]]) -> str:
+def _stub_fault(names: Sequence[str], ended: Sequence[tuple[str, str, int]]) -> str:
     """What is wrong with tests, given how each stub ended: its outcome, a message, and how often it was called."""
     if all(outcome == "timed_out" for outcome, _, _ in ended):
         return TOO_LATE
-    for words, (outcome, message, _) in zip(STUBS, ended, strict=True):
+    for words, (outcome, message, _) in zip(names, ended, strict=True):
         if outcome == "passed":
             return f"a program that {words} passes its tests"
         if outcome == "tests":

@@ -29,11 +29,15 @@ class NotAllowed(GroupwiseError):
 
 @dataclass(frozen=True)
 class Reach:
-    """What a key can reach on the machine: files below `data`, its own runs, and the models that it was given."""
+    """What a key can reach on the machine: files below `data`, its own runs, and the models that it was given.
+
+    Its jobs have at most `workers` worker processes, because the kernel limits the memory of each on its own.
+    """
 
     data: Path | None = None
     run: Callable[[str], Path | None] = lambda name: None
     models: tuple[str, ...] = ()
+    workers: int = 16
 
 
 class NameSource(Protocol):
@@ -175,8 +179,10 @@ COMMON: tuple[Row, ...] = (
     Row("vllm.folder", "a folder that the run writes weights to"),
     Row("reward.options.heuristic", "a reward object, which settings cannot make"),
     Row("rollout.ray_address", "the address of a Ray cluster"),
+    # Ray's own processes listen on every interface, and run what anyone sends them.
+    Row("rollout.backend", "where attempts run: local or processes", (Known(("local", "processes")),)),
     *plain(
-        "rollout.backend", "rollout.when_worker_lost", "run.run_name", "run.eval_by", "rollout.sampler", "vllm.weights",
+        "rollout.when_worker_lost", "run.run_name", "run.eval_by", "rollout.sampler", "vllm.weights",
         "vllm.on_lost",
         "policy.device", "policy.architecture", "language.quantization", "language.dtype",
         # A template runs in a sandbox and loads nothing, whatever it is told.
@@ -210,6 +216,11 @@ def permitted(cfg: TrainingConfig, reach: Reach, ours: Collection[str] = ()) -> 
 
     `ours` are settings that the service itself has made.
     """
+    for declared in layout_of(cfg.task.product).settings.values():
+        asked = getattr(getattr(cfg, declared.section), declared.name)
+        if declared.name.endswith("workers") and (asked or 0) > reach.workers:
+            message = f"{declared.path} = {asked}: with scope 'train' a job has at most {reach.workers} workers"
+            raise NotAllowed(message, hint="More need scope 'admin'.", field=declared.path)
     changed: dict[str, Any] = {}
     for declared in _settings(cfg):
         value = getattr(getattr(cfg, declared.section), declared.name)

@@ -28,11 +28,15 @@ FAMILIES = {
     "mo-": "mo_gymnasium", "Panda": "panda_gym", "procgen": "procgen_gym", "BrowserGym/": "browsergym",
 }  # fmt: skip
 
+LONGEST_ID = 1000  # characters, with the file or module before it
 DATA = (".jsonl", ".json", ".parquet", ".csv")  # never an environment for control
 
 
 def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """One copy, without Gymnasium's time limit and checker; an error explains what is wrong with the id."""
+    if len(id) > LONGEST_ID:
+        message = f"an environment's id has {len(id):,} characters; the limit is {LONGEST_ID}"
+        raise ConfigError(message, hint="gymnasium.pprint_registry() lists Gymnasium's ids.", field="task.environment")
     gym = import_gymnasium()
     if id.startswith("ALE/"):
         register_atari(gym)
@@ -149,4 +153,4 @@ def _bare(id: str) -> str:
 
 def _version(id: str) -> int:
     tail = id.rpartition("-v")[2]
-    return int(tail) if tail.isdigit() else -1
+    return int(tail) if tail.isascii() and tail.isdecimal() and len(tail) < 10 else -1

@@ -1,8 +1,11 @@
 """Workflows in the service: the worker process behind them, and the designs it has made."""
 
+import asyncio
 import base64
+import os
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,10 @@ MEDIA = {
     ".bpmn": "application/xml", ".yawl": "application/xml", ".pnml": "application/xml", ".py": "text/x-python",
     ".yml": "application/yaml", ".argo.yaml": "application/yaml", ".mmd": "text/plain",
 }  # fmt: skip
+
+# What is kept of designs, whoever made them: an edited workflow of 4 MB takes a moment to make.
+MOST_DESIGNS = 1000
+MOST_BYTES = 256 << 20
 
 
 class DesignNotFound(GroupwiseError):
@@ -62,7 +69,9 @@ class Designs:
         name = uuid.uuid4().hex[:16]
         with disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.folder / f"{name}.json", found.pop("document").encode())
+        document = found.pop("document").encode()
+        await asyncio.to_thread(self._make_room, len(document))
+        write_atomic(self.folder / f"{name}.json", document)
         cannot = found.pop("cannot")
         downloads = [
             {"format": one["name"], "title": one["title"], "suffix": one["suffix"],
@@ -70,6 +79,20 @@ class Designs:
             for one in await self.formats() if one["writes"]
         ]  # fmt: skip
         return {**found, "id": name, "downloads": downloads}
+
+    def _make_room(self, size: int) -> None:
+        """Delete the oldest designs until another of `size` bytes fits within the limits."""
+        kept: list[tuple[int, int, str]] = []
+        for found in os.scandir(self.folder):
+            with suppress(FileNotFoundError):  # another request has just made room
+                told = found.stat(follow_symlinks=False)
+                kept.append((told.st_mtime_ns, told.st_size, found.path))
+        left, used = len(kept), sum(bytes_ for _, bytes_, _ in kept)
+        for _, bytes_, path in sorted(kept):
+            if left < MOST_DESIGNS and used + size <= MOST_BYTES:
+                return
+            Path(path).unlink(missing_ok=True)
+            left, used = left - 1, used - bytes_
 
     async def formats(self) -> list[dict[str, Any]]:
         if self._formats is None:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from groupwise.errors import RunError
+from groupwise.errors import RunError, StorageError
 from groupwise.files import open_regular
 from groupwise.metrics import true_metrics
 from groupwise.training.events import decode, lines_of
@@ -281,11 +281,25 @@ PAGE = 200  # events read at once for a client that is catching up
 LOOK = 0.05  # seconds between two checks of a log
 
 
-class Follower:
-    """New events of one run's log, for every client that follows it."""
+WhoseRun = Callable[[str], str | None]
+"""The job that a run belongs to now; None if it belongs to the operator, or is gone."""
 
-    def __init__(self, run: str, log: RunLog) -> None:
-        self.run, self.log = run, log
+
+def _operators(run: str) -> None:
+    return None
+
+
+class Follower:
+    """New events of one run's log, for every client that follows it.
+
+    A name is free again once its run is deleted, and the next run of that name may be another key's. So nothing is
+    passed on before the run is known to belong to the same job as when the follower opened; otherwise it `is_over`.
+    """
+
+    def __init__(self, run: str, log: RunLog, whose: WhoseRun = _operators) -> None:
+        self.run, self.log, self._whose = run, log, whose
+        self.is_over = False
+        self._job: str | None = None
         self.count = 0  # events clients may be sent; the log itself is shared and may already hold more
         self.changed: set[asyncio.Event] = set()
         self.rewinds: list[int] = []
@@ -294,6 +308,8 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
+        # Before the first look: what is read belongs to this job, or the follower is over.
+        self._job = await asyncio.to_thread(self._whose, self.run)
         await self._look()
         self._task = asyncio.create_task(self._follow())
 
@@ -307,12 +323,22 @@ class Follower:
             offset = begin - self._recent[0][0]
             return [self._recent[n][1] for n in range(offset, min(offset + PAGE, len(self._recent)))]
         lines = await asyncio.to_thread(self.log.lines, begin, min(begin + PAGE, self.count))
-        return [self._message(line) for line in lines]
+        return [self._message(line) for line in lines] if await self.is_same_run() else []
+
+    async def is_same_run(self) -> bool:
+        """Whether the run still belongs to the job that it belonged to; asked after reading, so of what was read."""
+        if not self.is_over and await asyncio.to_thread(self._whose, self.run) != self._job:
+            self.is_over = True
+            self.close()
+            for event in self.changed:
+                event.set()
+        return not self.is_over
 
     async def _follow(self) -> None:
-        while True:
+        while not self.is_over:
             await asyncio.sleep(LOOK)
-            with suppress(RunError):  # not readable right now; the next check tries again
+            # Not readable right now, or the database does not say whose it is: the next check tries again.
+            with suppress(RunError, StorageError):
                 await self._look()
 
     async def _look(self) -> None:
@@ -324,6 +350,8 @@ class Follower:
                 return
             rewinds, begin, lines = await asyncio.to_thread(self.log.news, self.count, len(self.rewinds), LAG)
         except OSError:
+            return
+        if not await self.is_same_run():
             return
         self._seen = seen
         rewound = rewinds > len(self.rewinds)
@@ -354,6 +382,8 @@ class StreamPosition:
     async def news(self) -> AsyncIterator[tuple[str, dict[str, object] | str]]:
         """What to send the client next: rewinds, dropped events, events."""
         follower = self.follower
+        if follower.is_over:
+            return
         while self.rewinds < len(follower.rewinds):
             first = follower.rewinds[self.rewinds]
             self.rewinds += 1
@@ -376,14 +406,15 @@ class StreamPosition:
 
     @property
     def has_news(self) -> bool:
-        return self.next < self.follower.count or self.rewinds < len(self.follower.rewinds)
+        follower = self.follower
+        return not follower.is_over and (self.next < follower.count or self.rewinds < len(follower.rewinds))
 
 
 class Followers:
     """One follower per run that has at least one client."""
 
-    def __init__(self, log_of: Callable[[str], RunLog]) -> None:
-        self.log_of = log_of
+    def __init__(self, log_of: Callable[[str], RunLog], whose: WhoseRun = _operators) -> None:
+        self.log_of, self.whose = log_of, whose
         self._open: dict[str, tuple[Follower, int]] = {}
         self._lock = asyncio.Lock()
 
@@ -393,8 +424,8 @@ class Followers:
         """A position at event `begin` of a run, and where the client must rewind to if its events were replaced."""
         async with self._lock:
             follower, users = self._open.get(run, (None, 0))
-            if follower is None:
-                follower = Follower(run, await asyncio.to_thread(self.log_of, run))
+            if follower is None or not await follower.is_same_run():
+                follower, users = Follower(run, await asyncio.to_thread(self.log_of, run), self.whose), 0
                 await follower.open()
             self._open[run] = (follower, users + 1)
         follower.changed.add(changed)
@@ -407,8 +438,10 @@ class Followers:
         follower = place.follower
         follower.changed.discard(changed)
         async with self._lock:
-            _, users = self._open[follower.run]
-            if users > 1:
+            held, users = self._open.get(follower.run, (None, 0))
+            if held is not follower:  # it is over, and the run that has its name now has another
+                follower.close()
+            elif users > 1:
                 self._open[follower.run] = (follower, users - 1)
             else:
                 del self._open[follower.run]

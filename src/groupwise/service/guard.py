@@ -211,7 +211,7 @@ class Limited:
 
     def refuse_announced(self, headers: Headers) -> None:
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self.largest:
+        if length.isdecimal() and int(length[:20]) > self.largest:
             raise self._too_large(int(length))
 
     async def __call__(self) -> Message:

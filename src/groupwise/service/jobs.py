@@ -82,6 +82,11 @@ class Job:
     def is_over(self) -> bool:
         return self.state in OVER
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a process was ever started for it."""
+        return bool(self.starts or self.since) or self.mark < 0 or self.state == FINISHED
+
 
 @dataclass(frozen=True)
 class JobBrief:
@@ -224,7 +229,9 @@ class Jobs:
     def resume(self, job_id: str, attempt: int) -> Job:
         """Queue a cancelled or failed job again, after attempt `attempt` of its run."""
         over = update(JOBS).where(JOBS.c.id == job_id, JOBS.c.state.in_((CANCELLED, FAILED)))
-        afresh = over.values(state=QUEUED, wanted="run", starts=0, mark=0, since=attempt, error=None, owner=None)
+        # Below 0, so that a job whose run had no attempt yet is still known to have begun.
+        mark = -1 if not attempt and self.get(job_id).has_begun else 0
+        afresh = over.values(state=QUEUED, wanted="run", starts=0, mark=mark, since=attempt, error=None, owner=None)
         with self.tables.writing() as link:
             changed = link.execute(afresh.values(lease=0.0, updated=self.tables.now(link))).rowcount
         job = self.get(job_id)

@@ -40,15 +40,24 @@ class Ownership:
         """The name of a run, if `who` may see it."""
         if not who.may("admin"):
             job = self.jobs.of_run(run)
-            if job is None or not who.owns(job.asked_by):
+            if job is None or not who.owns(job.asked_by) or self.is_anothers(job):
                 raise RunNotFound(f"there is no run {run!r:.100}", hint="GET /api/runs lists them.")
         return run
+
+    def is_anothers(self, job: Job) -> bool:
+        """Whether the run that has the job's name was made by somebody else, such as from the command line.
+
+        A job may wait for days under a name whose run it has not begun.
+        """
+        return not job.has_begun and (self.settings.runs_dir / job.run).exists()
 
     def reach(self, owner: str, scope: str) -> Reach | None:
         """What the settings of a job may name; None if anything."""
         if scope == "admin":
             return None
-        return Reach(self.settings.data_dir, lambda name: self._own_folder(name, owner), self._models())
+        return Reach(
+            self.settings.data_dir, lambda name: self._own_folder(name, owner), self._models(), self._workers()
+        )
 
     def insist_on_space(self, who: Who) -> None:
         """Refuse a job whose key has filled its share of the disk."""
@@ -92,7 +101,12 @@ class Ownership:
         if not re.fullmatch(RUN_NAME, name) or path.is_symlink() or not path.is_dir():
             return None
         job = self.jobs.of_run(name)
-        return path if job is not None and job.asked_by == owner else None
+        own = job is not None and job.asked_by == owner and not self.is_anothers(job)
+        return path if own else None
+
+    def _workers(self) -> int:
+        """Worker processes of a job: as many as the machine has cores, and a few on a small one."""
+        return max(16, os.cpu_count() or 1)
 
     def _models(self) -> tuple[str, ...]:
         return (self.settings.model, *self.settings.allow_models)

@@ -90,7 +90,7 @@ class ServiceState:
         self.ownership = Ownership(settings, self.jobs)
         self.runs = Runs(settings.runs_dir)
         self.run_list = RunListing(self.runs.index, self.jobs, self.keys)
-        self.followers = Followers(self._log_to_follow)
+        self.followers = Followers(self._log_to_follow, self._job_of)
         self.topics = Topics()
         self.chat_models = ChatModels(settings, counting, self.ownership)
         self.designs = Designs(settings)
@@ -101,6 +101,10 @@ class ServiceState:
     def _log_to_follow(self, run: str) -> RunLog:
         """The log of a run; of a job that waits, one that nothing has been written to yet."""
         return self.runs.log(run, begun=self.jobs.of_run(run) is None)
+
+    def _job_of(self, run: str) -> str | None:
+        job = self.jobs.of_run(run)
+        return None if job is None else job.id
 
     def start(self) -> None:
         self.supervisor.start()

@@ -13,7 +13,7 @@ from groupwise.errors import CheckpointError, GroupwiseError, RunError, StorageE
 from groupwise.files import disk, is_locked, write_atomic
 from groupwise.service.job_settings import write_settings
 from groupwise.service.job_slots import JobProcess, JobSlots, error_facts
-from groupwise.service.jobs import CANCELLED, FAILED, FINISHED, Job, Jobs, OverQuota
+from groupwise.service.jobs import CANCELLED, FAILED, FINISHED, Job, Jobs, OverQuota, RunTaken
 from groupwise.service.ownership import Ownership
 from groupwise.service.schemas import TrainRequest
 from groupwise.service.settings import GIB, ServiceSettings
@@ -239,6 +239,9 @@ class Supervisor:
     def _words(self, job: Job, info: RunInfo | None) -> list[str]:
         """The command line that starts the run or resumes it."""
         path = self._path(job).resolve()
+        if info is not None and not job.has_begun:
+            message = f"a run named {job.run!r} was made elsewhere while the job waited"
+            raise RunTaken(message, hint="Start it again under another name.", field="name")
         if info is not None:
             # --quiet: what the process prints is kept only to find its error.
             return ["resume", str(path), "--json", "--quiet"]

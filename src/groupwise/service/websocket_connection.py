@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from groupwise.errors import ContractError, GroupwiseError
+from groupwise.errors import ContractError, GroupwiseError, RunNotFound
 from groupwise.service.event_stream import StreamPosition
 from groupwise.service.guard import TooMany
 from groupwise.service.keys import Unauthorised, Who, insist
@@ -245,6 +245,11 @@ class LiveClient:
         await self._forget(run)
         # `rewind` is set when the client asked for events that have been replaced since.
         place, rewind = await self.parts.followers.join(run, begin or 0, attempt, self._wake)
+        try:  # once more: between the first look and now, the run may have been deleted and its name taken
+            await asyncio.to_thread(self.parts.ownership.run, run, self._asker)
+        except GroupwiseError:
+            await self.parts.followers.leave(place, self._wake)
+            raise
         head = {"type": "subscribed", "topic": "run", "run": run, "next": place.next, "count": place.follower.count}
         await self._reply(head)
         if rewind is not None:
@@ -301,13 +306,16 @@ class LiveClient:
             for topic in list(self._latest):
                 await self._send(self._latest.pop(topic))
             busy = False
-            for place in list(self._places.values()):
+            for run, place in list(self._places.items()):
                 async for kind, message in place.news():
                     if kind == "dropped":
                         assert isinstance(message, dict)
                         self.parts.counting.dropped.inc(int(str(message["to"])) - int(str(message["from"])) + 1)
                     await self._send(message if isinstance(message, str) else json.dumps(message))
                 busy |= place.has_news
+                if place.follower.is_over and self._places.get(run) is place:
+                    await self._forget(run)
+                    await self._send(json.dumps({"type": "error", "id": None, **_deleted(run).as_dict()}))
             if not busy and not self._outbox and not self._latest:
                 await self._wake.wait()
 
@@ -335,6 +343,10 @@ def _run(asked: Mapping[str, Any]) -> str:
     if not isinstance(run, str) or not re.fullmatch(RUN_NAME, run):
         raise ContractError(f"run = {run!r:.60} is not a valid run name", field="run")
     return run
+
+
+def _deleted(run: str) -> RunNotFound:
+    return RunNotFound(f"run {run!r:.100} was deleted", hint="GET /api/runs lists those that are left.", field="run")
 
 
 def _whole(asked: Mapping[str, Any], name: str, default: int | None) -> int | None:

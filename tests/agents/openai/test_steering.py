@@ -184,12 +184,28 @@ def test_a_client_that_leaves_in_mid_stream_frees_its_place(engine: Engine) -> N
         ({"messages": HI, "response_format": {"type": "grammar"}}, "response_format"),
         ({"messages": HI, "tool_choice": "required"}, "tool_choice"),
         ({"messages": HI, "logit_bias": {"a": 1}}, "logit_bias"),
+        ({"messages": HI, "logit_bias": {"1": 10**400}}, "logit_bias"),
+        ({"messages": HI, "logit_bias": {"104": 1}}, "logit_bias"),
+        ({"messages": HI, "logit_bias": {"9" * 4000: 1}}, "logit_bias"),
+        *(
+            ({"messages": HI, "tools": [{"type": "function", "function": {"name": "f", "parameters": wrong}}],
+              "tool_choice": "required"}, "tools")
+            for wrong in ([1], "x", 3)
+        ),
+        ({"messages": HI, "stop": [f"{n}." for n in range(65)]}, "stop"),
+        ({"messages": HI, "stop": "a" * 1001}, "stop"),
         ({"messages": HI, "frequency_penalty": "much"}, "frequency_penalty"),
         ({"prompt": ["a", "b"]}, "prompt"),
         ({"prompt": "a", "messages": HI}, "prompt"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_refused_by_name(engine: Engine, body: Any, field: str) -> None:
     with pytest.raises(GroupwiseError) as caught:
         all_of(engine, **body)
     assert caught.value.field == field
+
+
+def test_stop_strings_of_many_requests_do_not_add_up(engine: Engine) -> None:
+    for number in range(60):
+        all_of(engine, messages=HI, stop=[f"stop {number}"], max_tokens=1)
+    assert len(engine._stops) <= 32

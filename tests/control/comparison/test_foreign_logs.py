@@ -172,3 +172,12 @@ def test_two_logs_are_compared_with_a_threshold_and_nothing_is_trained(
     assert any("read from logs" in caution for caution in found["cautions"])
     with (tmp_path / "out" / "courses.csv").open(newline="") as file:
         assert {row["algorithm"] for row in csv.DictReader(file)} == {"sb3", "other"}
+
+
+def test_seeds_of_a_table_may_be_any_text(tmp_path: Path) -> None:
+    seeds = ["10", "9", "²", "9" * 5000, "٣", "007", "a/b"]
+    file = tmp_path / "log.csv"
+    file.write_text("step,score,seed\n" + "".join(f"1,{place},{seed}\n" for place, seed in enumerate(seeds)), "utf8")
+    scores = [run.points[0][1] for run in read_log(file)]
+    assert sorted(scores) == list(range(len(seeds)))
+    assert [score for score in scores if score in (5, 1, 0, 3)] == [5, 1, 0, 3]  # 7, 9, 10 and a number of 5,000 digits

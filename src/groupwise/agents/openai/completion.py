@@ -102,17 +102,21 @@ class Completion:
     def _steering(self) -> tuple[Steering | None, Likeliest | None]:
         """What steers one answer, and where the alternatives of its tokens are kept."""
         asked, parts = self.request, list[Steering]()
+        vocabulary = int(getattr(self.engine, "vocabulary", len(self.frame.tokenizer)))
         seen = Likeliest(asked.logprobs) if asked.logprobs else None
         if seen is not None:
             parts.append(seen)
         if asked.penalties is not None:
+            unknown = next((token for token in asked.penalties[2] if token >= vocabulary), None)
+            if unknown is not None:
+                message = f"logit_bias names the token {unknown!s:.20}, but the model has {vocabulary}"
+                raise RequestError(message, field="logit_bias")
             parts.append(Penalties(*asked.penalties))
         grammar: Mapping[str, Any] | str | None = asked.schema
         if asked.forced:
             grammar = forced_grammar(self.frame.call_format(), asked.tools, asked.forced, asked.parallel)
         if grammar is not None:
             # Last: whatever the penalties prefer, the answer fits.
-            vocabulary = int(getattr(self.engine, "vocabulary", len(self.frame.tokenizer)))
             parts.append(Grammar(self.frame.tokenizer, vocabulary, grammar))
         return (Several(parts) if parts else None), seen
 

@@ -30,6 +30,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {"echo": (False,), "best_of": (1,), "su
 MOST_LOGPROBS = 20
 ANY_JSON = {"type": "object"}
 MOST_ANSWERS = 64
+MOST_STOPS, LONGEST_STOP = 64, 1000  # every token of an answer is compared with each of them
 LARGEST = 1e9  # far above any sampling parameter that makes sense
 
 
@@ -116,7 +117,13 @@ def _tools(given: Mapping[str, Any]) -> tuple[tuple[Mapping[str, Any], ...], tup
     tools = _objects(given, "tools") if given.get("tools") and choice != "none" else ()
     if choice in ("auto", "none"):
         return tools, ()
-    names = [str(function.get("name")) for tool in tools if isinstance(function := tool.get("function", tool), dict)]
+    # Only what a forced call is made from; otherwise they are between the client and the model's template.
+    functions = [function for tool in tools if isinstance(function := tool.get("function", tool), dict)]
+    names = [str(function.get("name")) for function in functions]
+    for function in functions:
+        if not isinstance(function.get("parameters") or {}, dict):
+            message = f"the parameters of tool {function.get('name')!r:.60} are {function['parameters']!r:.60}"
+            raise RequestError(message, hint="They must be a JSON schema: an object.", field="tools")
     wanted = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
     if choice != "required" and not isinstance(wanted, dict):
         message = f"tool_choice is {json.dumps(choice):.80}, not auto, none, required or a function"
@@ -145,7 +152,7 @@ def _penalties(given: Mapping[str, Any]) -> tuple[float, float, Mapping[int, flo
     bias = given.get("logit_bias", {})
     try:
         biases = {int(token): float(value) for token, value in bias.items()}
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         message = f"logit_bias is {bias!r:.80}, not an object of token ids and numbers"
         raise RequestError(message, field="logit_bias") from None
     if any(token < 0 or not abs(value) <= LARGEST for token, value in biases.items()):
@@ -187,6 +194,10 @@ def _params(given: Mapping[str, Any], usual: SamplingParams) -> SamplingParams:
         stop = given["stop"] if isinstance(given["stop"], list) else [given["stop"]]
         if not all(isinstance(text, str) and text for text in stop):
             raise RequestError(f"stop is {given['stop']!r:.80}, not a string or a list of strings", field="stop")
+        if len(stop) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stop):
+            message = f"stop has {len(stop)} strings, the longest of {max(map(len, stop))} characters"
+            hint = f"The limits are {MOST_STOPS} strings of {LONGEST_STOP:,} characters."
+            raise RequestError(message, hint=hint, field="stop")
         changes["stop"] = tuple(stop)
     return replace(usual, **changes)
 

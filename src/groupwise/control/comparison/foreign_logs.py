@@ -154,8 +154,10 @@ def _kind(path: Path) -> str:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """Numbers in names count as numbers: seed_10 comes after seed_9. CleanRL's names end in a time, after the seed."""
-    parts = re.findall(r"\d+|\D+", str(path))
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    parts = re.findall(r"[0-9]+|[^0-9]+", str(path))
+    # By length and text, not by value: Python refuses to read thousands of digits, and a cell may hold as many.
+    numbers = ((part, part.lstrip("0")) for part in parts)
+    return [(len(number), number) if part[0] in "0123456789" else (-1, part) for part, number in numbers]
 
 
 def _read(files: Sequence[Path], columns: Mapping[str, str]) -> list[LoggedRun]:

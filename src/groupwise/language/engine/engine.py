@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 SLOTS, MOST_SLOTS = 64, 1024
 # Weights up to this size may be copied into joined matrices.
 COPY_BYTES = 2 << 30
+MOST_STOPS = 32  # sets of stop strings that are kept
 
 
 class Engine:
@@ -267,6 +268,9 @@ class Engine:
         if self.tokenizer is None:
             raise ContractError(f"stop strings {strings!r} need a tokenizer, and this engine has none")
         if strings not in self._stops:
+            # Callers of a service may send different ones with every request.
+            while len(self._stops) >= MOST_STOPS:
+                self._stops.pop(next(iter(self._stops)), None)
             self._stops[strings] = StopStrings(strings, self.tokenizer, self.vocabulary)
         return self._stops[strings]
 

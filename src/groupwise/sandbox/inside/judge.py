@@ -84,6 +84,27 @@ def variant(
         return (*ending_of_test(error, tests["imports"]), code.calls)
 
 
+class Solution(ModuleType):
+    """The module that tests may import the program from.
+
+    `from solution import *` takes nothing that the tests have under that name already: the code could define `unittest`
+    or `isclose`, and would be judged by its own.
+    """
+
+    def __init__(self, tests: ModuleType, tested: str) -> None:
+        super().__init__("solution")
+        self._tests, self._tested = tests, tested
+
+    @property
+    def __all__(self) -> list[str]:
+        held = vars(self._tests)
+        return [
+            name
+            for name, found in vars(self).items()
+            if not name.startswith("_") and (name == self._tested or held.get(name, found) is found)
+        ]
+
+
 def run_tests(tests: dict[str, Any], names: dict[str, Any], code: CodeProcess, tested: str) -> None:
     """Run the tests in a module where calls to what the code defined go to the code's process."""
     try:
@@ -91,7 +112,8 @@ def run_tests(tests: dict[str, Any], names: dict[str, Any], code: CodeProcess, t
     except (SyntaxError, ValueError) as error:
         raise Ended("tests", f"{type(error).__name__}: {error}") from None
     # Both may be imported by the tests; unittest looks for test cases in `__main__`.
-    solution, module = ModuleType("solution"), ModuleType("__main__")
+    module = ModuleType("__main__")
+    solution = Solution(module, tested)
     sys.modules.update(solution=solution, __main__=module)
     sys.argv[:] = ["tests"]
     given = given_names(tests["text"], names, code, tested)
