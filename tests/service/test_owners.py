@@ -170,7 +170,7 @@ def test_deleting_a_link_leaves_what_it_leads_to(world: World, tmp_path: Path) -
     world.jobs.cancel(world.jobs.add("link", "control", {}, ANN)[0].id)
     world.settings.runs_dir.mkdir()
     (world.settings.runs_dir / "link").symlink_to(tmp_path / "elsewhere")
-    world.ownership.delete("link", ANN)
+    world.ownership.delete("link", OPERATOR)
     assert not os.path.lexists(world.settings.runs_dir / "link")
     assert (tmp_path / "elsewhere" / "file").exists()
     assert os.listdir(world.settings.folder / "deleted") == []
