@@ -75,6 +75,13 @@ MEASURE = re.compile(
     r"miles?|metres?|meters?|km|cm|mm|m|litres?|liters?|ml|l|percent|%)(?!\w)",
     re.IGNORECASE,
 )
+SAME_UNIT = dict(
+    pair.split("=")
+    for pair in listed(
+        "%=percent, kilo=kg, kilos=kg, gram=g, grams=g, m=metre, meter=metre, meters=metre, litre=l, litres=l, "
+        "liter=l, liters=l"
+    )
+)
 
 
 def units_differ(one: str, other: str) -> bool:
@@ -86,19 +93,8 @@ def units_differ(one: str, other: str) -> bool:
 def _measures(text: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for figure, unit in MEASURE.findall(text):
-        found.setdefault(figure, set()).add(ALIKE_UNITS.get(unit.lower(), unit.lower().rstrip("s")))
+        found.setdefault(figure, set()).add(SAME_UNIT.get(unit.lower(), unit.lower().rstrip("s")))
     return found
-
-
-ALIKE_UNITS = {
-    "%": "percent",
-    "kilos": "kg",
-    "kilo": "kg",
-    "grams": "g",
-    "gram": "g",
-    "meters": "metre",
-    "meter": "metre",
-} | {"m": "metre", "litres": "l", "litre": "l", "liters": "l", "liter": "l"}
 
 
 def _written_out(found: re.Match[str]) -> str:
