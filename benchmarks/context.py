@@ -264,7 +264,12 @@ def against_neighbour(seed: int, spread: float, wrong: float) -> tuple[float, fl
 
 def strategies_part(seeds: Sequence[int], embed: Embed | None) -> Found:
     claims, raw = dict[str, Any](), dict[str, Any]()
-    for name, suffix in (("cases", ""), ("fresh", "_fresh"), ("held_out", "_held_out"), ("development", "_development")):
+    for name, suffix in (
+        ("cases", ""),
+        ("fresh", "_fresh"),
+        ("held_out", "_held_out"),
+        ("development", "_development"),
+    ):
         lines = (Path(__file__).parent / f"dialogue_{name}.jsonl").read_text("utf8").splitlines()
         rows = [json.loads(line) for line in lines]
         ended = [is_resolved(row["dialogue"]) == row["resolved"] for row in rows]
