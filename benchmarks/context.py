@@ -13,7 +13,8 @@ words, without and with an embedding model. search: milliseconds for questions o
 dialogues. memory: how often the first pattern recalled is right, less how often the nearest neighbour is, by noise.
 strategies: how many dialogues are understood, their intent and whether they were resolved, in the cases that were
 written without a look at the code (dialogue_cases.jsonl, `resolution_right`), in those that were written before the
-reading was rebuilt (dialogue_fresh.jsonl), and in those it was developed on (dialogue_development.jsonl).
+reading was rebuilt (dialogue_fresh.jsonl), in those written before it was rebuilt once more (dialogue_held_out.jsonl),
+and in those it was developed on (dialogue_development.jsonl).
 
 Seeds of the report are drawn apart from those used while developing; --first-seed sets them.
 """
@@ -263,7 +264,12 @@ def against_neighbour(seed: int, spread: float, wrong: float) -> tuple[float, fl
 
 def strategies_part(seeds: Sequence[int], embed: Embed | None) -> Found:
     claims, raw = dict[str, Any](), dict[str, Any]()
-    for name, suffix in (("cases", ""), ("fresh", "_fresh"), ("development", "_development")):
+    for name, suffix in (
+        ("cases", ""),
+        ("fresh", "_fresh"),
+        ("held_out", "_held_out"),
+        ("development", "_development"),
+    ):
         lines = (Path(__file__).parent / f"dialogue_{name}.jsonl").read_text("utf8").splitlines()
         rows = [json.loads(line) for line in lines]
         ended = [is_resolved(row["dialogue"]) == row["resolved"] for row in rows]

@@ -130,6 +130,19 @@ def test_the_command_says_what_fools_a_reward_and_fails_then(tmp_path, capsys):
     assert answer["pairs_right"] == 1
 
 
+def test_the_command_says_which_tricks_a_reward_cannot_tell_from_good_answers(tmp_path, capsys):
+    mine = tmp_path / "mine.py"
+    mine.write_text("def brief(turns):\n    return -float(len(turns[-1]['content'].split()))\n")
+    run(["reward", "check", f"{mine}:brief", "--tries", "0"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "The reward cannot tell these from good answers: shuffled." in told
+    mine.write_text("def alike(turns):\n    return 0.7\n")
+    assert run(["reward", "check", f"{mine}:alike", "--tries", "0"]) == 1
+    told = capsys.readouterr().out
+    assert " ok" not in told
+    assert "Every reply scores 0.7: the reward does not look at what is said." in told
+
+
 def test_the_command_refuses_what_it_cannot_try(tmp_path, capsys):
     settings = tmp_path / "run.toml"
     settings.write_text('[task]\nproduct = "language"\nenvironment = "addition"\n')

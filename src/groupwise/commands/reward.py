@@ -90,7 +90,8 @@ def _print(console: Console, name: str, found: Trial, tries: int) -> None:
     for heading in ("trick", "mean", "beats the good answer", ""):
         table.add_column(heading, justify="right" if heading == "mean" else "left")
     for row in found.findings:
-        verdict = Text("fooled", "red") if row.fooled else Text("ok", "green")
+        verdict = Text("unseen", "yellow") if row.unseen else Text("ok", "green")
+        verdict = Text("fooled", "red") if row.fooled else verdict
         table.add_row(row.trick.replace("_", " "), f"{row.mean:.3f}", f"{row.wins} of {row.questions}", verdict)
     fooled = "constant" in found.fooled
     if found.constant_reply:
@@ -102,6 +103,9 @@ def _print(console: Console, name: str, found: Trial, tries: int) -> None:
         console.print(table)
     if 0 < found.tries < tries:
         console.print(f"The search stopped after {found.tries:,} of {tries:,} tries, because the reward is slow.")
+    unseen = [row.trick.replace("_", " ") for row in found.findings if row.unseen]
+    if unseen and not found.alike:
+        console.print(f"The reward cannot tell these from good answers: {', '.join(unseen)}.")
     if found.alike:
         console.print(f"Every reply scores {found.good_mean:.3g}: the reward does not look at what is said.")
     elif found.fooled:

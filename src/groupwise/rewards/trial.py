@@ -43,6 +43,11 @@ class TrickResult:
     def fooled(self) -> bool:
         return self.wins > HELD_AGAINST * self.questions or self.mean > self.good_mean + BETTER
 
+    @property
+    def unseen(self) -> bool:
+        """Whether the trick scores what good answers do: it gains nothing, but the reward cannot tell it either."""
+        return not self.fooled and abs(self.mean - self.good_mean) <= BETTER
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -76,7 +81,9 @@ class Trial:
         return max([0.0, self.constant_mean - self.good_mean, *(f.mean - f.good_mean for f in self.findings)])
 
     def as_dict(self) -> dict[str, Any]:
-        findings = [{**asdict(finding), "fooled": finding.fooled} for finding in self.findings]
+        findings = [
+            {**asdict(finding), "fooled": finding.fooled, "unseen": finding.unseen} for finding in self.findings
+        ]
         return {**asdict(self), "findings": findings, "fooled": self.fooled, "gain": self.gain}
 
 

@@ -66,6 +66,15 @@ def test_a_correction_is_about_what_was_said_last() -> None:
         ("forget me", None),
         ("Erase all my data please", None),
         ("Forget that.", ""),
+        ("Kindly erase all of my information.", None),
+        ("Remove my personal data, please (GDPR).", None),
+        ("Clear your memory of me", None),
+        ("I'd like to be forgotten.", None),
+        ("I want all my data deleted, please.", None),
+        ("Scrap my phone number from your memory.", "phone number"),
+        ("I would like my address to be removed.", "address"),
+        ("You can forget about my allergy now.", "allergy"),
+        ("Forget what I said about my sister, she moved.", "sister"),
     ],
 )
 def test_requests_to_forget_are_understood(said: str, subject: str | None) -> None:
@@ -75,7 +84,17 @@ def test_requests_to_forget_are_understood(said: str, subject: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    "said", ["Don't forget my birthday!", "I forgot my password", "Delete the second paragraph.", "forget it", "Hello"]
+    "said",
+    [
+        "Don't forget my birthday!",
+        "I forgot my password",
+        "Delete the second paragraph.",
+        "forget it",
+        "Hello",
+        "I want my parcel",
+        "I would like the second paragraph removed.",
+        "Clear the table",
+    ],
 )
 def test_other_words_ask_to_forget_nothing(said: str) -> None:
     assert forget_request(said) is None

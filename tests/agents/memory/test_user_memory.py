@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,22 @@ def test_what_is_forgotten_is_gone_from_the_file_and_its_past(tmp_path: Path) ->
         assert secret not in files
     memory.close()
     assert UserMemory(tmp_path / "users.sqlite").facts("user-17") == []
+
+
+def test_two_subjects_are_forgotten_by_one_sentence() -> None:
+    memory = UserMemory()
+    memory.hear("u1", "My phone number is 555 1234. I live in Porto. My cat is called Tom.")
+    memory.hear("u1", "Please forget my phone number and my cat.")
+    assert [fact.text for fact in memory.facts("u1")] == ["I live in Porto."]
+
+
+@pytest.mark.parametrize("user", ["", "  ", None, 7])
+def test_who_has_no_id_shares_no_memory_with_others_who_have_none(user: Any) -> None:
+    memory = UserMemory()
+    with pytest.raises(ContractError, match="a user is known by a text that is not empty"):
+        memory.hear(user, "My cat is called Tom.")
+    with pytest.raises(ContractError, match="a user is known by a text that is not empty"):
+        memory.recall(user, "What is my cat called?")
 
 
 def test_a_rewind_brings_back_what_was_known_then(tmp_path: Path) -> None:

@@ -128,3 +128,24 @@ def test_reports_and_requests_are_no_instructions(reply):
 
 def test_a_question_about_scores_may_be_answered():
     assert INJECTED not in answering("Was that 10/10?", "No, 10/10 is for perfect work.").flags
+
+
+def test_asking_whether_it_is_the_answer_states_nothing():
+    asked, right = "What is the capital of Australia?", "The capital of Australia is Canberra."
+    said = answering(asked, right, [right]).total
+    assert answering(asked, "Is the capital of Australia Canberra?", [right]).total < 0.5 * said
+    # A question to the reader beside the answer, or a suggestion as a question, takes nothing away.
+    assert answering(asked, f"{right} Did you know?", [right]).total > 0.65 * said
+    tried = answering("My screen is black.", "Have you tried another cable?", ["Try another cable."]).total
+    assert tried > answering("My screen is black.", "Is it another cable?", ["Try another cable."]).total
+
+
+def test_a_figure_counts_with_its_unit():
+    right = "Hold the power button for 30 seconds, then charge it for 2 hours."
+    wrong = "Hold the power button for 30 hours, then charge it for 2 seconds."
+
+    def worth(reply):
+        return answering("My laptop won't turn on. What should I do?", reply, [right]).total
+
+    assert worth(wrong) < 0.7 * worth(right)
+    assert worth(right.replace("seconds", "secs")) > 0.9 * worth(right)

@@ -250,6 +250,46 @@ def test_an_answer_that_is_negated_is_not_stated(reply, right):
     assert total(CorrectnessRewardComponent(expected_responses="Canberra"), turns(reply)) == right
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "It is Sydney, Melbourne, Canberra, Perth or Brisbane.",
+        "Either Sydney or Canberra.",
+        "Canberra or Sydney, I think.",
+        "Sydney, Melbourne, Canberra, Perth, Hobart",
+        "The capital is Sydney. The capital is Canberra. The capital is Perth.",
+        "- Sydney\n- Canberra\n- Perth\n- Hobart",
+        "The capital is Canberra. That was a lie.",
+        "It is Canberra. Just kidding.",
+        "Canberra. Scratch that, it is Sydney.",
+        "It is Canberra, said nobody ever.",
+    ],
+)
+def test_naming_every_candidate_or_taking_the_answer_back_is_no_answer(reply):
+    assert total(CorrectnessRewardComponent(expected_responses="Canberra"), turns(reply)) < 0.5
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Canberra, of course, and not Sydney.",
+        "The capital is Canberra, whether you like it or not.",
+        "It was planned by Walter Griffin. It is Canberra.",
+        "Sydney and Melbourne are larger, but the capital is Canberra, ACT, Australia.",
+        "Sydney is the largest city. Canberra is the capital.",
+        "Melbourne was the capital until 1927. Canberra is the capital today.",
+        "- The largest city is Sydney.\n- The capital is Canberra.",
+    ],
+)
+def test_other_names_beside_an_answer_do_no_harm(reply):
+    assert total(CorrectnessRewardComponent(expected_responses="Canberra"), turns(reply)) == 1.0
+
+
+def test_a_right_answer_that_has_alternatives_of_its_own_is_right():
+    rate = CorrectnessRewardComponent(expected_responses="tea or coffee")
+    assert total(rate, turns("You can have tea or coffee.")) == 1.0
+
+
 def test_an_answer_of_several_parts_is_found_over_its_commas():
     rate = CorrectnessRewardComponent(expected_responses="red, green and blue")
     assert total(rate, turns("They are red, green and blue.")) == 1.0

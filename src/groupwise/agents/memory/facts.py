@@ -28,7 +28,7 @@ class Fact:
     @property
     def key(self) -> str:
         """What two facts that contradict each other have in common: the subject's words as stems, in any order."""
-        found = [stem(word.removesuffix("'s")) for word in words(self.subject) if word not in VAGUE]
+        found = [stem(word) for word in words(self.subject) if word not in VAGUE]
         return " ".join(sorted({word for word in found if word not in STOP_WORDS} or found))
 
 
@@ -101,25 +101,34 @@ NOT_A_VALUE = re.compile(
     re.IGNORECASE,
 )
 FORGET = re.compile(
-    r"^(?:(?:please|ok(?:ay)?|now|and|also|actually|then),? )*"
+    r"^(?:(?:please|kindly|ok(?:ay)?|now|and|also|actually|then),? )*"
     r"(?:(?:can|could|would|will) you |i (?:want|would like|'d like) you to |you (?:can|should|must) )?(?:please )?"
-    r"(?:forget|erase|delete|remove|wipe|stop remembering|(?:don't|do not) (?:remember|store|keep))\b"
+    r"(?:forget|erase|delete|remove|wipe|clear|scrap|purge|stop remembering|(?:don't|do not) (?:remember|store|keep))\b"
     r"(?P<what>[^.!?\n]*)",
+    re.IGNORECASE,
+)
+# "I'd like my address deleted", "I want to be forgotten".
+WISHED = re.compile(
+    r"^(?:i want|i wish|i would like|i'd like) (?:for )?(?P<what>(?:my|our|everything|all)\b[^.!?\n]*? )?"
+    r"(?:to be )?(?:forgotten|erased|deleted|removed|wiped)\b",
     re.IGNORECASE,
 )
 ALL = re.compile(
     r"^\W*(?:about )?(?:me|(?:everything|all|anything|all of it)"
     r"(?:\b.*\b(?:me|i|my|us|know|told|said|data|remember|stored)\b.*|\W*)|"
-    r"(?:all )?my (?:data|information|details|memory|facts)(?: please)?|"
-    r"what(?:ever)? you know(?: about me)?|who i am)\W*$",
+    r"(?:all )?(?:of )?my (?:personal |private )?(?:data|information|details|memory|facts)|"
+    r"(?:all (?:of )?)?your memor(?:y|ies)(?: (?:of|about) me)?|"
+    r"what(?:ever)? you know(?: about me)?|who i am)(?:,? please\b|,? now\b| \([^)]*\))*\W*$",
     re.IGNORECASE,
 )
 LAST = re.compile(
     r"^\W*(?:about )?(?:that|this|what i (?:just )?said|the last (?:thing|message|one))\W*$", re.IGNORECASE
 )
 FILLERS = re.compile(
-    r"\b(?:what i (?:told|said to) you about|what you know about|everything (?:i said |you know )?about|about|that|"
-    r"the fact that|from your memory|my|our|the|i|again|please|anything)\b",
+    r"\b(?:what i (?:told you|said to you|said|told|mentioned) about|what you know about|"
+    r"everything (?:i said |you know )?about|about|that|"
+    r"the fact that|from your memory|my|our|the|i|again|please|now|anything)\b"
+    r"|,\s+(?:he|she|it|they|we|i|since|because|as)\b.*",
     re.IGNORECASE,
 )
 
@@ -132,7 +141,7 @@ def read_facts(text: str, before: Sequence[Fact] = ()) -> list[Fact]:
     """
     known, found = list(before), []
     for sentence in statements.sentences(text.replace("’", "'")):
-        if sentence.endswith("?") or FORGET.match(sentence):
+        if sentence.endswith("?") or FORGET.match(sentence) or WISHED.match(sentence):
             continue
         for fact in _of_sentence(sentence, known):
             known.append(fact)
@@ -195,10 +204,10 @@ def forget_request(text: str) -> ForgetRequest | None:
     Only an instruction counts: "I forgot my password" and "don't forget my birthday" are none.
     """
     for sentence in statements.sentences(text.replace("’", "'")):
-        match = FORGET.match(sentence)
+        match = FORGET.match(sentence) or WISHED.match(sentence)
         if match is None:
             continue
-        what = match["what"].strip()
+        what = (match["what"] or "me").strip()
         if ALL.match(what):
             return ForgetRequest(True, "")
         if LAST.match(what):

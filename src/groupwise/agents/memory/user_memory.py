@@ -14,6 +14,7 @@ belongs to a generation and can be rewound. What is forgotten is erased from eve
 """
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,6 +34,7 @@ Embed: TypeAlias = Callable[[Sequence[str]], Any]
 """Vectors [N, D] of N texts."""
 
 KIND = "fact"
+AND = re.compile(r"\s*(?:,|\band\b|\bor\b|&)\s*", re.IGNORECASE)
 FLOOR = 0.3  # relevance below which nothing is recalled
 SHOWN = 6  # facts recalled at most
 MOST_FACTS = 500  # of one user; the oldest give way
@@ -169,7 +171,10 @@ class UserMemory:
         if request.everything:
             return tuple(self.forget(user))
         if request.subject:
-            return tuple(self.forget(user, request.subject))
+            # "My name and my address" are two subjects, unless a fact is about both.
+            gone = self.forget(user, request.subject)
+            parts = filter(None, AND.split(request.subject))
+            return tuple(gone or [fact for part in parts for fact in self.forget(user, part)])
         last = self.facts(user)[-1:]
         return tuple(self.forget(user, last[0].subject)) if last else ()
 
@@ -195,6 +200,10 @@ class UserMemory:
         return [max(words, float(found[text] @ found[question])) for words, text in zip(near, texts[1:], strict=True)]
 
     def _of(self, user: str) -> dict[str, KeptFact]:
+        # All who have no name would be one user.
+        if not isinstance(user, str) or not user.strip():
+            message = f"a user is known by a text that is not empty, and this one by {user!r}"
+            raise ContractError(message, hint="Pass an id that no other user has, such as an account number as text.")
         return self._known.setdefault(user, {})
 
     def _add(self, user: str, fact: Fact) -> None:
@@ -213,7 +222,7 @@ class UserMemory:
         self._vectors = {}
         for record in self.store.read(KIND):
             user, fact = _fact_of(json.loads(record.body))
-            self._of(user)[fact.key] = KeptFact(record.id, fact, *record.state)
+            self._known.setdefault(user, {})[fact.key] = KeptFact(record.id, fact, *record.state)
         # (number, user, key) of every fact ever kept, for erasing.
         self._ever = [(n, *_owner(json.loads(body))) for n, body in self.store.ever(KIND)]
 

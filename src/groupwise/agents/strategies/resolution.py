@@ -1,9 +1,8 @@
-"""Whether a dialogue met the user's need: what the rules of `reading` find, weighed with what words and numbers tell.
+"""Whether a dialogue met the user's need: by what words and numbers tell, or by the rules of `reading`.
 
-Rules read what they have phrases for. Beside them stands a logistic regression on the stems and pairs of stems of the
-user's last turn, the stems of the turns around it, and a few counts; what the rules found is one more clue, of a weight
-that was measured on dialogues they were not made for. It overrules the rules only where it is sure, and never where
-the assistant has the last word. `benchmarks/train_resolution.py` fits the weights in `resolution.json`.
+Where the user has the last word, a logistic regression decides: on the stems and pairs of stems of that turn, the stems
+of the turns before it, and a few counts. `benchmarks/train_resolution.py` fits its weights in `resolution.json`. Where
+the assistant has the last word, rules decide. Both decide about a turn after which the talk goes on.
 """
 
 import json
@@ -12,7 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
+from groupwise.agents.strategies.phrases import HANDED_ON, PROMISED
 from groupwise.agents.strategies.polarity import NEGATION
 from groupwise.agents.strategies.reading import Verdict, is_plain, last_turn, resolved_by_rules, verdict
 from groupwise.agents.strategies.registry import sentences, words_of
@@ -22,39 +23,41 @@ from groupwise.types import Message
 
 Clues = dict[str, float]
 TOKEN = re.compile(r"[a-z']+")
-# How sure the weights must be to overrule the rules.
+# How sure the weights must be to overrule the rules about a turn, after which the talk goes on.
 SURE = 0.75
+FUTURE = re.compile(
+    r"\b(?:tomorrow|tonight|(?:mon|tues|wednes|thurs|fri|satur|sun)day|next (?:week|month|time)|soon|shortly|"
+    r"on (?:its|the|their|his|her) way|in the post|\w+'ll|will|going to|in an? (?:hour|day|week|minute|month)|"
+    r"(?:\w+|\d+) (?:hours|days|weeks|months))\b",
+    re.IGNORECASE,
+)
 NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def is_resolved(dialogue: Sequence[Message]) -> bool:
     """Whether the user's need was met by the end of a dialogue."""
-    turns, ruled = Ending.of(dialogue), resolved_by_rules(dialogue)
-    if turns is None or turns.after:
-        return ruled
-    return weighed(turns, "settled" if ruled else "open") == "settled"
+    turns = Ending.of(dialogue)
+    return resolved_by_rules(dialogue) if turns is None else _chance(turns) > 0.5
 
 
 def heard(asked: str, before: str, said: str) -> Verdict:
-    """Whether somebody considers their matter settled in what they say now, or "" if they do not say."""
+    """Whether somebody considers their matter settled in what they say now, or "" if they do not say.
+
+    What the rules say, unless the turn is one to weigh and the weights are sure of something else.
+    """
     ruled = verdict(said, last_turn(before))
-    return weighed(Ending(asked, before, said, ""), ruled) if before else ruled
-
-
-def weighed(turns: "Ending", ruled: Verdict) -> Verdict:
-    """What the rules say, unless the turn is one to weigh and the weights are sure of something else."""
-    if is_plain(turns.said, last_turn(turns.before)):
+    if not before or is_plain(said, last_turn(before)):
         return ruled
-    chance = _chance(turns, ruled == "settled")
+    chance = _chance(Ending(asked, "", before, said))
     if chance >= SURE:
         return "settled"
     return "open" if ruled == "settled" and chance <= 1 - SURE else ruled
 
 
-def _chance(turns: "Ending", ruled: bool) -> float:
+def _chance(turns: "Ending") -> float:
     weights = _weights()
-    told = sum(weights.get(name, 0.0) * value for name, value in word_clues(turns).items())
-    total = weights["bias"] + weights["rules"] * (1 if ruled else -1) + told
+    told = sum(weights.get(name, 0.0) * value for name, value in clues_of(turns).items())
+    total = weights["bias"] + told
     return 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))
 
 
@@ -64,38 +67,38 @@ def _weights() -> Mapping[str, float]:
     return read
 
 
-class Ending:
-    """The turns of a dialogue that tell how it ended: what was asked, and the user's last words with those around."""
+class Ending(NamedTuple):
+    """What tells how a dialogue ended: what was asked, what the user said since, the last answer and the last words."""
 
-    def __init__(self, asked: str, before: str, said: str, after: str) -> None:
-        self.asked, self.before, self.said, self.after = asked, before, said, after
+    asked: str
+    since: str
+    before: str
+    said: str
 
     @classmethod
     def of(cls, dialogue: Sequence[Message]) -> "Ending | None":
-        """The turns of a dialogue in which somebody was answered, else None."""
+        """The turns of a dialogue in which the user spoke after an answer and had the last word, else None."""
         turns = [message for message in dialogue if message["role"] in ("user", "assistant")]
         roles = [message["role"] for message in turns]
-        if "user" not in roles or "assistant" not in roles[roles.index("user") :]:
+        if not roles or roles[-1] != "user" or "assistant" not in roles[roles.index("user") :]:
             return None
-        asked, last = roles.index("user"), len(roles) - 1 - roles[::-1].index("user")
-        after = " ".join(words_of(message) for message in turns[last + 1 :])
-        answers = [words_of(message) for message in turns[asked:last] if message["role"] == "assistant"]
-        if not answers:
-            return cls(words_of(turns[asked]), "", "", after)
-        return cls(words_of(turns[asked]), answers[-1], words_of(turns[last]), after)
+        said = [words_of(message) for message in turns[roles.index("user") :] if message["role"] == "user"]
+        answers = [words_of(message) for message in turns[roles.index("user") :] if message["role"] == "assistant"]
+        return cls(said[0], " ".join(said[1:-1]), answers[-1], said[-1])
 
 
-def word_clues(turns: Ending) -> Clues:
+def clues_of(turns: Ending) -> Clues:
     """What the words, their order, their tone and the numbers of the turns tell."""
     said = _stems(turns.said)
     pairs = [f"{a} {b}" for a, b in zip(["^", *said], [*said, "$"], strict=True)]
     found = {f"said {word}": 1.0 for word in (*said, *pairs)}
+    found |= {f"since {word}": 1.0 for word in _stems(turns.since)}
     found |= {f"before {word}": 1.0 for word in _stems(turns.before)}
-    found |= {f"after {word}": 1.0 for word in _stems(turns.after)}
     # Thanks after a promise are not those after a report.
     kind = last_turn(turns.before) or "nothing"
+    found |= {f"phrases say {verdict(turns.said, last_turn(turns.before)) or 'nothing'}": 1.0}
     found |= {f"follows {kind}": 1.0, f"tone follows {kind}": balance(valences(turns.said))}
-    return found | _tone(turns) | _shape(turns, said)
+    return found | _tone(turns) | _shape(turns, said) | _answer(turns)
 
 
 def _stems(text: str) -> list[str]:
@@ -108,7 +111,7 @@ def _tone(turns: Ending) -> Clues:
     praise, blame = sum(v for v in found if v > 0), -sum(v for v in found if v < 0)
     balances = {
         "said": found, "first": valences(parts[0]), "last": valences(parts[-1]), "before": valences(turns.before),
-        "asked": valences(turns.asked), "after": valences(turns.after),
+        "asked": valences(turns.asked),
     }  # fmt: skip
     tone = {f"#tone of {name}": balance(value) for name, value in balances.items()}
     return tone | {"#praise": praise / (praise + 2), "#blame": blame / (blame + 2)}
@@ -136,5 +139,20 @@ def _shape(turns: Ending, said: Sequence[str]) -> Clues:
         "#other number": float(bool(theirs and mine - theirs - first)),
         "#number of the question": float(bool(mine & first - theirs)),
         "#new number": float(bool(mine and not theirs)),
-        "#answered": float(bool(turns.after)),
+    }
+
+
+def _answer(turns: Ending) -> Clues:
+    """What tells an answer from a phrase, and a deed from a promise."""
+    closing = " ".join(sentences(turns.before)[-2:])
+    future = bool(FUTURE.search(closing)) or PROMISED.within(closing) or HANDED_ON.within(turns.before)
+    answered, asked = set(_stems(turns.before)), set(_stems(turns.asked))
+    return {
+        "#numbers before": float(bool(NUMBER.search(turns.before))),
+        "#length before": math.log1p(len(turns.before.split())),
+        "#about the question": len(answered & asked) / max(1, min(len(answered), len(asked))),
+        "#question asks": float("?" in turns.asked),
+        "#denied since": float(bool(NEGATION.search(turns.since))),
+        "#future": float(future),
+        "#praised future": future * max(0.0, balance(valences(turns.said))),
     }

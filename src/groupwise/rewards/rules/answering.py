@@ -28,7 +28,7 @@ from groupwise.rewards.rules.english import (
     is_generic,
 )
 from groupwise.rewards.rules.evasions import INCONSISTENT, economy, evasiveness, respect, shape
-from groupwise.rewards.rules.plain_text import figures, plain
+from groupwise.rewards.rules.plain_text import figures, plain, units_differ
 from groupwise.stems import stem
 
 STYLE_ONLY = "style_only"
@@ -211,6 +211,7 @@ RECALL = 3.0  # how many times recall weighs as much as precision (F-measure, be
 def agreement(question: str, reply: str, reference: str) -> float:
     """How far a reply says what a reference says: F of what both add to the question, less for contradictions."""
     asked = subjects(question)
+    reply = reply if "?" in reference else _stated(reply)
     wanted, said = subjects(reference), subjects(reply)
     # What the question already says is no merit, unless the reference adds nothing else.
     new = {word for word in wanted if word not in asked and word not in _generic_stems(reference)} or wanted
@@ -221,9 +222,19 @@ def agreement(question: str, reply: str, reference: str) -> float:
     precision = _weight(given & wanted) / _weight(given) if given else float(bool(new & said))
     both = RECALL * precision + recall
     found = (1 + RECALL) * precision * recall / both if both else 0.0
-    if _numbers_differ(question, reply, reference):
+    if _numbers_differ(question, reply, reference) or units_differ(reply, reference):
         found *= OTHER_NUMBERS
     return min(1.0, found) * (CONTRADICTED if contradicts(reply, reference, question) else 1.0)
+
+
+WONDERS = re.compile(
+    r"^\W*(?:(?:or|so|and|but)\s+)?(?:is|are|was|were|does|do|did)\s+(?!(?:you|your|we|i)\b)", re.IGNORECASE
+)
+
+
+def _stated(reply: str) -> str:
+    """A reply without the sentences that only ask whether something is so; a suggestion may be a question."""
+    return "".join(found for found in SENTENCE.findall(reply) if not (found.endswith("?") and WONDERS.search(found)))
 
 
 def _generic_stems(text: str) -> set[str]:

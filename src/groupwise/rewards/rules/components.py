@@ -21,7 +21,10 @@ from groupwise.types import Failed, Message, Score, Task, Trajectory
 
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
-QUOTES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'"})
+# Apostrophes of one kind, and none of the characters that nobody sees: "k\u200bill" is read as "kill".
+QUOTES = str.maketrans(
+    {"\u2019": "'", "\u2018": "'", "\u02bc": "'"} | dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", "")
+)
 
 
 @dataclass(frozen=True)

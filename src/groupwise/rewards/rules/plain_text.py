@@ -70,6 +70,33 @@ def figures(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w.])\d{1,11}(?:p\d+)?(?!\w)", text))
 
 
+MEASURE = re.compile(
+    r"(?<![\w.])(\d{1,11}(?:p\d+)?)[ -]?(seconds?|minutes?|hours?|days?|weeks?|months?|years?|grams?|kilos?|kg|g|"
+    r"miles?|metres?|meters?|km|cm|mm|m|litres?|liters?|ml|l|percent|%)(?!\w)",
+    re.IGNORECASE,
+)
+SAME_UNIT = dict(
+    pair.split("=")
+    for pair in listed(
+        "%=percent, kilo=kg, kilos=kg, gram=g, grams=g, m=metre, meter=metre, meters=metre, litre=l, litres=l, "
+        "liter=l, liters=l"
+    )
+)
+
+
+def units_differ(one: str, other: str) -> bool:
+    """Whether two texts that `plain` has read measure the same figure in different units only: 30 hours, 30 seconds."""
+    mine, theirs = _measures(one), _measures(other)
+    return any(not units & theirs.get(figure, units) for figure, units in mine.items())
+
+
+def _measures(text: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for figure, unit in MEASURE.findall(text):
+        found.setdefault(figure, set()).add(SAME_UNIT.get(unit.lower(), unit.lower().rstrip("s")))
+    return found
+
+
 def _written_out(found: re.Match[str]) -> str:
     word = found[0].casefold()
     # Capitals are no shorthand: "B", "K" and "MB" are names and units.

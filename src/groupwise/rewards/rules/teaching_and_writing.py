@@ -14,7 +14,8 @@ from groupwise.rewards.rules.english import NEGATIONS
 class CorrectnessRewardComponent(Referenced):
     """1 if the last reply states a right answer word for word, otherwise half its likeness to the nearest one.
 
-    An answer that the reply negates ("certainly not Canberra") is not stated, and earns nothing. Likeness is that of
+    An answer that the reply negates ("certainly not Canberra"), takes back or names among others ("Sydney or Canberra")
+    is not stated, and earns nothing. Likeness is that of
     `SimilarityRewardComponent`. Without a right answer: 0.5 and the flag `no_reference`.
     """
 
@@ -24,7 +25,7 @@ class CorrectnessRewardComponent(Referenced):
         last = said[-1]
         phrase = components.phrase_of(reference).rstrip("*")
         if last.says(phrase):
-            return float(stated(last, phrase))
+            return float(stated(last, phrase) and not hedged(last.text.translate(components.QUOTES), reference))
         return components.likeness(last.words, words_of(reference)) / 2
 
 
@@ -68,6 +69,60 @@ def _negated(before: str, after: str) -> bool:
     turned = max((n for n, word in enumerate(words) if word in TURNING), default=-1)
     denied = any(word in NEGATIONS for word in words[turned + 1 :])
     return denied or bool(DOUBTED.search(before) or REFUTED.search(after))
+
+
+TAKEN_BACK = re.compile(
+    r"\b(?:just\s+kidding|only\s+joking|scratch\s+that|no,?\s+wait|wait,?\s+no|said\s+(?:nobody|no\s+one)|"
+    r"(?:that|this|it)(?:\s+(?:is|was)|'s)\s+(?:all\s+)?(?:a\s+lie|a\s+joke|not\s+true|not\s+right|false|wrong|untrue|nonsense))\b",
+    re.IGNORECASE,
+)
+MANY = 4  # names in a row, one of them the answer, that are no answer
+ITEM = re.compile(r"\n\s*(?:[-*]|\d+[.)])?\s*|[,;/]\s*(?:(?:and|or)\s+)?|\s+(?:and|or)\s+")
+NAMED = re.compile(r"(?<=[\w,] )(?:[A-Z][\w'-]+|\d[\d.,]*)")
+
+
+def hedged(text: str, right: str) -> bool:
+    """Whether a text that states the right answer takes it back, or names others with it as if to hit one.
+
+    It names others in "Sydney or Canberra", in a bare list of four names, and in sentences that differ by a name only.
+    """
+    answer = re.compile(rf"(?<!\w){re.escape(right.strip(' .'))}(?!\w)", re.IGNORECASE)
+    found = answer.search(text)
+    if not found:
+        return False
+    if TAKEN_BACK.search(text, found.end()):
+        return True
+    name = re.escape(found[0])
+    # "Canberra or Sydney", but not "Canberra, or rather its outskirts" nor "whether you like it or not".
+    either = rf"(?:\bor\s+{name}(?!\w)|(?<!\w){name},?\s+or\s+(?!rather\b|more\b|in\b|so\b|not\b|to\b|as\b)\w)"
+    return bool(re.search(either, text, re.IGNORECASE)) or _listed(text, answer) or _rivals(text, answer)
+
+
+def _listed(text: str, answer: re.Pattern[str]) -> bool:
+    """Whether the answer stands in a bare list of names."""
+    run, holds = 0, False
+    for item in ITEM.split(text):
+        # "It is Sydney" begins a list; "Perth, because it rains" ends one.
+        words = words_of(item)
+        short = bool(words) and (len(words) <= NAMING or (not run and len(words) <= 2 * NAMING))
+        run, holds = (run + 1, holds or bool(answer.search(item))) if short else (0, False)
+        if run >= MANY and holds:
+            return True
+    return False
+
+
+NAMING = 2  # words of a name
+
+
+def _rivals(text: str, answer: re.Pattern[str]) -> bool:
+    """Whether two sentences differ only by the name or number that they give, and one gives the answer."""
+    frames: dict[str, set[str]] = {}
+    for sentence in components.SENTENCE.findall(text):
+        for name in NAMED.findall(f"It {sentence}"):
+            frame = " ".join(words_of(sentence.replace(name, " ", 1)))
+            if len(frame.split()) > 1:
+                frames.setdefault(frame, set()).add(name.strip(".,"))
+    return any(len(names) > 1 and any(map(answer.fullmatch, names)) for names in frames.values())
 
 
 class PedagogicalApproachRewardComponent(Ideas):
