@@ -106,8 +106,10 @@ def _do(journal: Journal, job: Job, train: Train, commit: str | None) -> None:
     began = time.process_time()
     found = train(job)
     stamp = {"cpu_seconds": round(time.process_time() - began, 2), "commit": commit, "versions": versions()}
-    journal.add(job, {**found, **stamp, "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
-    print(job.arm, job.seed, {**found, **stamp}, file=sys.stderr, flush=True)
+    # A job that goes on after a kill knows better what it has cost.
+    row = {**stamp, **found, "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    journal.add(job, row)
+    print(job.arm, job.seed, row, file=sys.stderr, flush=True)
 
 
 def versions() -> dict[str, str]:

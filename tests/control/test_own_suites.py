@@ -69,6 +69,9 @@ def test_weights_are_spread_evenly() -> None:
         ("[[task]]\nname = 'a'", "task 1 has no environment"),
         ("[[task]]\nenvironment = 'CartPole-v1'\nweigth = 2", "unknown key 'weigth'"),
         ("[[task]]\nenvironment = 'CartPole-v1'\nweight = 'much'", "task 1 has weight = 'much'"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nweight = 0", "'CartPole-v1' has weight = 0"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nreward_scale = 0", "reward_scale = 0"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nmax_episode_steps = 0", "max_episode_steps = 0"),
         ("[[task]]\nenvironment = 'CartPole-v9'", "task 1: CartPole-v9 does not exist"),
         ("[[task]]\nenvironment = 'CartPole-v1'\nwrappers = ['gymnasium.wrappers:Nope']", "there is no wrapper"),
         ("[[task]]\nenvironment = 'CartPole-v1'\nwrappers = [5]", "5 names no wrapper"),
@@ -90,3 +93,10 @@ def test_two_tasks_of_one_name_and_too_few_copies_are_refused() -> None:
         ControlModel(["CartPole-v1", "CartPole-v1"])
     with pytest.raises(ConfigError, match="2 copies cannot play 3 tasks"):
         ControlModel(suites()["table"], "ppo", **{**TINY, "num_envs": 2}).learn(total_steps=1)
+
+
+@pytest.mark.parametrize("told", [{"weight": w} for w in (0, -1, float("nan"), 1e9)] + [{"reward_scale": float("inf")}])
+def test_a_weight_or_scale_that_cannot_be_used_is_refused_in_python_too(told: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="the task 'x' has weight = .* and reward_scale = ") as refused:
+        SuiteTask("x", CartPole(), **told)
+    assert "0.01 to 100" in refused.value.hint

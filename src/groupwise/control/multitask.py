@@ -6,6 +6,7 @@ So rollouts need to know nothing about tasks, evaluation seeds cycle through all
 which share a seed, share a task. Observations end in a one-hot of the task, unless the tasks are levels of one task.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,8 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.contract import action_mask_of, action_space_of, name_of
 from groupwise.types import ActionSpace, Array, Discrete, Group, Task, VectorEnvironment
 
+LIGHTEST, HEAVIEST = 0.01, 100.0
+
 
 @dataclass(frozen=True)
 class SuiteTask:
@@ -33,6 +36,12 @@ class SuiteTask:
     reward_scale: float = 1.0
     goal: float | None = None
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not LIGHTEST <= self.weight <= HEAVIEST or not math.isfinite(self.reward_scale) or self.reward_scale == 0:
+            message = f"the task {self.kind!r} has weight = {self.weight:g} and reward_scale = {self.reward_scale:g}"
+            hint = f"Weights are {LIGHTEST:g} to {HEAVIEST:g}, and a scale is any number but 0."
+            raise ConfigError(message, hint=hint, field="task.environment")
 
 
 class MultiTask:

@@ -9,7 +9,7 @@ What follows GAE is in `training.learner`; what precedes it is here. Deliberate 
   which other steps it was shuffled with;
 - the gradients of actor and critic are clipped separately, so that a large value error cannot starve the policy;
 - the value loss carries its ½, so `loss.value_coef = 1` is what Stable-Baselines3 calls `vf_coef = 0.5`;
-- with `advantage.advantage_scale = "task_rms"` the advantages of each task of a suite are scaled by themselves, and with
+- `advantage.advantage_scale = "task_rms"` scales the advantages of each task of a suite by themselves, and with
   `advantage.estimator = "group_gae"` the critic predicts each task's returns in that task's own unit (PopArt);
 - a copy that ends restarts at once, and its last state is kept for the value after a truncation: no row of the batch
   is a reset.
