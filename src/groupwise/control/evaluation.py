@@ -15,6 +15,7 @@ from groupwise.control.provided import is_vector_environment, name_of_environmen
 from groupwise.control.spaces import MASK
 from groupwise.control.vector_form import VectorMasks
 from groupwise.errors import ContractError
+from groupwise.rollout.contract import name_of
 from groupwise.rollout.episodes import evaluate_greedy
 from groupwise.types import Array
 
@@ -38,12 +39,22 @@ def evaluate_policy(
     if isinstance(environment, str) or (callable(environment) and not hasattr(environment, "reset")):
         environment = make_environment(TaskSettings(environment=name_of_environment(environment)))
     if is_vector_environment(environment):
+        _insist_on_fit(model, environment)
         returns = evaluate_greedy(environment, _Rows(model, deterministic), seeds)[0]
     elif isinstance(environment, import_gymnasium().vector.VectorEnv):
         returns = np.concatenate(list(_rounds(model, environment, seeds, deterministic)))
     else:
         returns = np.array([_episode(model, environment, start, deterministic) for start in seeds])
     return float(np.mean(returns)), float(np.std(returns))
+
+
+def _insist_on_fit(model: Any, environment: Any) -> None:
+    interface = getattr(model, "interface", None)
+    if interface is not None and interface.observation_size != environment.observation_size:
+        sizes = f"{interface.observation_size} numbers, but {name_of(environment)} shows {environment.observation_size}"
+        tasks = ", ".join(map(repr, interface.members))
+        hint = f"For one task of its suite: evaluate_policy(model.task(NAME), ...), of {tasks}." if tasks else ""
+        raise ContractError(f"the policy sees {sizes}", hint=hint or "Pass the environment that it was trained on.")
 
 
 class _Rows:

@@ -16,7 +16,7 @@ import numpy as np
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar
 from groupwise.control.classic.pendulums import Acrobot
-from groupwise.control.spaces import plain_interface
+from groupwise.control.spaces import interface_of, plain_interface
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.contract import action_mask_of, action_space_of, name_of
 from groupwise.types import ActionSpace, Array, Discrete, Group, Task, VectorEnvironment
@@ -62,7 +62,9 @@ class MultiTask:
         self._tells = tell_task
         self.observation_size = self._width + (len(parts) if tell_task else 0)
         plain = plain_interface(self.observation_size, self.action_space)
-        self.interface = replace(plain, tasks=len(parts) if tell_task else 0)
+        own = {part.kind: interface_of(part.environment) for part in parts}
+        members = {kind: {"observation": seen.observation, "action": seen.action} for kind, seen in own.items()}
+        self.interface = replace(plain, tasks=len(parts), members=members) if tell_task else plain
         # A limit for the suite shortens its tasks but never lengthens them.
         for part in parts:
             part.environment.max_steps = min(part.environment.max_steps, max_steps or part.environment.max_steps)
