@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 
@@ -138,6 +139,19 @@ def test_a_vector_form_keeps_the_contract_and_plays_the_same_episodes(kind: type
         for mine, theirs in zip(vector.step(actions), one.step(actions), strict=True):
             np.testing.assert_array_equal(mine, theirs)
     vector.close()
+
+
+def test_vector_environments_that_it_made_are_closed_and_the_users_own_is_not() -> None:
+    # Left to the garbage collector, an AsyncVectorEnv's processes end with a traceback each.
+    made = [SyncVectorEnv([corridor])]
+    form = VectorForm(made[0], lambda count: made.append(SyncVectorEnv([corridor] * count)) or made[-1])
+    form.reset([1, 2])
+    assert [vector.closed for vector in made] == [True, False]
+    own = SyncVectorEnv([corridor] * 2)
+    only = VectorForm(own, None)
+    del form, only
+    gc.collect()
+    assert [vector.closed for vector in (*made, own)] == [True, True, False]
 
 
 def test_a_multi_task_environment_says_its_task_in_the_info() -> None:

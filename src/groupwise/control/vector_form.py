@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -70,7 +71,8 @@ class VectorForm:
     def __init__(
         self, first: Any, resized: Callable[[int], Any] | None, *, max_steps: int | None = None, name: str = ""
     ) -> None:
-        self.name, self._resized, self._vector = name or type(first).__name__, resized, first
+        self.name, self._resized = name or type(first).__name__, resized
+        self._take(first)
         self.max_steps = max_steps or self._limit()
         self.interface = read_interface(self.name, first.single_observation_space, first.single_action_space)
         self.observation_size = self.interface.observation_size
@@ -118,6 +120,12 @@ class VectorForm:
     def close(self) -> None:
         self._vector.close()
 
+    def _take(self, vector: Any) -> None:
+        self._vector = vector
+        if self._resized is not None:
+            # We made it. Environments in other processes that nobody closes end with a traceback each.
+            weakref.finalize(self, vector.close)
+
     def _first_obs(self, seeds: list[int]) -> Any:
         if len(seeds) == 1:
             return self._vector.reset(seed=seeds[0])
@@ -153,7 +161,7 @@ class VectorForm:
             )
             raise ConfigError(message, hint=hint, field="rollout.num_generations")
         self._vector.close()
-        self._vector = self._resized(count)
+        self._take(self._resized(count))
         self._masks_of = VectorMasks(self._vector, self.interface)
 
     def _rows(self, obs: Any) -> Array:
