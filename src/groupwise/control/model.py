@@ -229,7 +229,8 @@ class TaskModel(Predicts):
 
     def __init__(self, model: ControlModel, name: str) -> None:
         self.model, self.name = model, name
-        self.interface = Interface(**model.interface.members[name])
+        own = model.interface.members[name]
+        self.interface = Interface(own["observation"], own["action"])
 
     def choose(self, rows: Array, deterministic: bool, mask: Array | None = None) -> Array:
         suite, own = self.model.interface, self.interface.observation_size
