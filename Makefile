@@ -3,6 +3,7 @@
 #   make test       set up everything, then run every check
 #   make sampler    install vLLM in an environment of its own, for rollout.sampler = "vllm" (3.5 GB on a CPU)
 #   make verifiers  install the package verifiers in an environment of its own, for environments "verifiers:NAME"
+#   make metaworld  install Meta-World (MT10) with the MuJoCo it pins in an environment of its own, for benchmarks/mt10.py
 #   make test-all   the checks of `make test`, the long tests, new examples for every property, and half an hour of fuzzing
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +15,7 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all install sampler verifiers system lint types layers unit long explore fuzz docs page format clean
+.PHONY: demo test test-all install sampler verifiers metaworld system lint types layers unit long explore fuzz docs page format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -66,6 +67,17 @@ verifiers: $(VERIFIERS)/.installed
 $(VERIFIERS)/.installed:
 	@[ -x $(VERIFIERS)/bin/python ] || $(PYTHON) -m venv $(VERIFIERS)
 	@$(VERIFIERS)/bin/python -m pip install --disable-pip-version-check --progress-bar off -q 'verifiers>=0.4,<0.5' uv
+	@touch $@
+
+# Meta-World pins MuJoCo 3.3.
+METAWORLD ?= .venv-metaworld
+METAWORLD_PIP := $(METAWORLD)/bin/python -m pip install --disable-pip-version-check --progress-bar off -q
+metaworld: $(METAWORLD)/.installed
+
+$(METAWORLD)/.installed:
+	@[ -x $(METAWORLD)/bin/python ] || $(PYTHON) -m venv $(METAWORLD)
+	@command -v nvidia-smi >/dev/null || $(METAWORLD_PIP) 'torch==$(TORCH)+cpu' >/dev/null 2>&1 || true
+	@$(METAWORLD_PIP) -e '.[control]' 'metaworld==3.1.1'
 	@touch $@
 
 # Programs that tests use and pip cannot install; where they are missing, those tests are skipped and say why. Another

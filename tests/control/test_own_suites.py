@@ -8,14 +8,17 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.environments import make
 from groupwise.control.evaluation import evaluate_policy
 from groupwise.control.model import ControlModel
 from groupwise.control.multitask import MultiTask, SuiteTask, weighted_order
-from groupwise.errors import ConfigError
+from groupwise.control.provided import name_of_environment
+from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.checker import check_environment
+from groupwise.rollout.episodes import evaluate_greedy
 
 TINY = {"hidden_sizes": [8], "num_epochs": 1, "num_envs": 4, "num_steps": 8, "num_generations": 2, "tasks_per_step": 3}
 DOCS = Path(__file__).parents[2] / "docs" / "environments.md"
@@ -69,6 +72,9 @@ def test_weights_are_spread_evenly() -> None:
         ("[[task]]\nname = 'a'", "task 1 has no environment"),
         ("[[task]]\nenvironment = 'CartPole-v1'\nweigth = 2", "unknown key 'weigth'"),
         ("[[task]]\nenvironment = 'CartPole-v1'\nweight = 'much'", "task 1 has weight = 'much'"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nweight = 0", "'CartPole-v1' has weight = 0"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nreward_scale = 0", "reward_scale = 0"),
+        ("[[task]]\nenvironment = 'CartPole-v1'\nmax_episode_steps = 0", "max_episode_steps = 0"),
         ("[[task]]\nenvironment = 'CartPole-v9'", "task 1: CartPole-v9 does not exist"),
         ("[[task]]\nenvironment = 'CartPole-v1'\nwrappers = ['gymnasium.wrappers:Nope']", "there is no wrapper"),
         ("[[task]]\nenvironment = 'CartPole-v1'\nwrappers = [5]", "5 names no wrapper"),
@@ -90,3 +96,36 @@ def test_two_tasks_of_one_name_and_too_few_copies_are_refused() -> None:
         ControlModel(["CartPole-v1", "CartPole-v1"])
     with pytest.raises(ConfigError, match="2 copies cannot play 3 tasks"):
         ControlModel(suites()["table"], "ppo", **{**TINY, "num_envs": 2}).learn(total_steps=1)
+
+
+@pytest.mark.parametrize("told", [{"weight": w} for w in (0, -1, float("nan"), 1e9)] + [{"reward_scale": float("inf")}])
+def test_a_weight_or_scale_that_cannot_be_used_is_refused_in_python_too(told: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="the task 'x' has weight = .* and reward_scale = ") as refused:
+        SuiteTask("x", CartPole(), **told)
+    assert "0.01 to 100" in refused.value.hint
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_a_suites_model_acts_in_each_of_its_tasks_as_it_did_in_the_suite(algorithm: str, tmp_path: Path) -> None:
+    # Observations of another size, fewer actions, another start of the actions.
+    tasks = {"pole": "CartPole-v1", "lake": "FrozenLake-v1", "hill": lambda: gymnasium.make("MountainCar-v0")}
+    suite = make(name_of_environment(tasks), max_steps=40)
+    model = ControlModel(tasks, algorithm, max_episode_steps=40, **{**TINY, "num_envs": 3}).learn(total_steps=1)
+    again = ControlModel.load(model.save(tmp_path / "suite"))
+    starts = range(50, 54)
+    for number, (kind, task) in enumerate(tasks.items()):
+        in_suite = evaluate_greedy(suite, model.policy, [suite.seed_of(number, start) for start in starts])[0]
+        given = gymnasium.make(task, max_episode_steps=40) if isinstance(task, str) else task()
+        short = gymnasium.wrappers.TimeLimit(given, 40)
+        for form in (short, SyncVectorEnv([lambda short=short: short])):
+            for one in (model, again):
+                found = evaluate_policy(one.task(kind), form, 4, seed=50)
+                assert found[0] == pytest.approx(float(np.mean(in_suite)), abs=1e-6)
+    with pytest.raises(ContractError, match="the policy sees 19 numbers, but CartPole shows 4") as refused:
+        evaluate_policy(model, "CartPole-v1", 1)
+    assert "model.task(NAME)" in refused.value.hint
+    with pytest.raises(ContractError, match="sees rows of 19 numbers") as refused:
+        model.predict(np.zeros(4, np.float32))
+    assert "model.task('pole').predict" in refused.value.hint
+    with pytest.raises(ConfigError, match="no task 'pond'"):
+        model.task("pond")

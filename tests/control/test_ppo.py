@@ -207,23 +207,27 @@ def test_the_shipped_settings_are_sound(path: Path) -> None:
     assert cfg.task.product == ("ppo" if algorithm == "ppo" else "control")
 
 
-def test_every_task_may_have_a_scale_of_its_own() -> None:
-    def batch_of(scale: str) -> tuple[Batch, SegmentSource]:
+def test_every_task_may_have_a_scale_of_its_own_for_advantages_and_for_the_critic() -> None:
+    def batch_of(scale: str, estimator: str) -> tuple[Batch, SegmentSource]:
         cfg = TrainingConfig(
-            product="ppo", environment="reward-scales", num_envs=3, num_steps=64, seed=2, advantage_scale=scale
-        )
+            product="ppo", environment="reward-scales", num_envs=3, num_steps=64, seed=2, advantage_scale=scale,
+            estimator=estimator,
+        )  # fmt: skip
         source = build(cfg).source
         assert isinstance(source, SegmentSource)
         return source.next(), source
 
-    (together, _), (apart, source) = batch_of("batch_std"), batch_of("task_rms")
+    (together, _), (apart, _) = batch_of("batch_std", "gae"), batch_of("task_rms", "gae")
     # Rows lie copy by copy, and each copy plays one task: rewards of 100, 1 and 0.01.
     spreads = together.advantages.reshape(3, 64).std(1)
     assert spreads[0] > 1_000 * spreads[2]
     own = apart.advantages.reshape(3, 64)
     np.testing.assert_allclose(own.mean(1), 0.0, atol=1e-5)
     np.testing.assert_allclose(own.std(1, correction=0), 1.0, atol=1e-4)
-    targets = apart.returns.reshape(3, 64).square().mean(1).sqrt()
+    # The critic's targets are returns, unless it has units too.
+    assert torch.equal(apart.returns, together.returns)
+    in_units, source = batch_of("task_rms", "group_gae")
+    targets = in_units.returns.reshape(3, 64).square().mean(1).sqrt()
     assert ((targets > 0.3) & (targets < 3.0)).all()
     again = build(source.cfg).source
     again.load_state_dict(source.state_dict())

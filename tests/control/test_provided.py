@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 
@@ -140,6 +141,19 @@ def test_a_vector_form_keeps_the_contract_and_plays_the_same_episodes(kind: type
     vector.close()
 
 
+def test_vector_environments_that_it_made_are_closed_and_the_users_own_is_not() -> None:
+    # Left to the garbage collector, an AsyncVectorEnv's processes end with a traceback each.
+    made = [SyncVectorEnv([corridor])]
+    form = VectorForm(made[0], lambda count: made.append(SyncVectorEnv([corridor] * count)) or made[-1])
+    form.reset([1, 2])
+    assert [vector.closed for vector in made] == [True, False]
+    own = SyncVectorEnv([corridor] * 2)
+    only = VectorForm(own, None)
+    del form, only
+    gc.collect()
+    assert [vector.closed for vector in (*made, own)] == [True, True, False]
+
+
 def test_a_multi_task_environment_says_its_task_in_the_info() -> None:
     model = ControlModel(corridor, **TINY)
     parts = build(model.cfg)
@@ -164,6 +178,40 @@ def test_a_promise_that_training_needs_stops_the_run_in_a_sentence(fault: str, s
         model.learn(total_steps=2)
 
 
+class Shifting(Corridor):
+    """An environment whose spaces change: `when` it is made again, or when it is reset again."""
+
+    made = 0
+
+    def __init__(self, when: str, what: str) -> None:
+        super().__init__()
+        self.when, self.what, self.resets = when, what, 0
+        Shifting.made += 1
+        if when == "made":
+            self.change(Shifting.made)
+
+    def change(self, number: int) -> None:
+        if self.what == "action_space":
+            self.action_space = gymnasium.spaces.Discrete(2 + number, start=1)
+        else:
+            self.observation_space = gymnasium.spaces.Box(-1.0 - number, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.resets += 1
+        if self.when == "reset":
+            self.change(self.resets)
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("when", ["made", "reset"])
+@pytest.mark.parametrize("what", ["action_space", "observation_space"])
+def test_spaces_that_change_stop_a_run_in_a_sentence(algorithm: str, when: str, what: str) -> None:
+    limited = lambda: gymnasium.wrappers.TimeLimit(Shifting(when, what), 25)  # noqa: E731
+    with pytest.raises(ContractError, match="changes its spaces: it had .* and then"):
+        ControlModel(limited, algorithm, **TINY).learn(total_steps=3)
+
+
 def test_starts_that_differ_on_purpose_are_allowed() -> None:
     options = {"different_starts": True}
     model = ControlModel(lambda: limited(fault="seed"), options=options, **TINY)
@@ -184,6 +232,8 @@ def test_an_environment_without_an_end_or_a_spec_or_sense_is_refused() -> None:
         ControlModel(3.5)
     with pytest.raises(ConfigError, match="makes str, which is not an environment"):
         ControlModel(lambda: "CartPole")
+    with pytest.raises(ConfigError, match="could not be made: ZeroDivisionError: division by zero"):
+        ControlModel(lambda: 1 / 0)
     with pytest.raises(ConfigError, match="Meta-World/MT1") as error:
         ControlModel("Meta-World/MT1")
     assert "metaworld:Meta-World/MT1" in error.value.hint

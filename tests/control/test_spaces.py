@@ -131,3 +131,59 @@ def test_an_observation_of_another_shape_is_refused_in_a_sentence() -> None:
 def test_actions_of_both_sorts_are_refused() -> None:
     with pytest.raises(ConfigError, match="which no policy here supports"):
         read_interface("Mixed-v0", FLOATS, spaces.Tuple((TWO, FLOATS)))
+
+
+class Masked(Guess):
+    """Forbids actions in changing ways and says so in one form, and pays nothing for those that it forbade."""
+
+    def __init__(self, kind: str, form: str) -> None:
+        super().__init__(kind)
+        self.form = form
+        if form == "method":
+            self.action_masks = self.allowed
+
+    def allowed(self):
+        numbers = np.array([self.clock % 2 == 0, True, self.clock % 3 == 0])
+        return (numbers[:2], np.array([self.clock % 2, 0, 1])) if self.form == "parts" else numbers
+
+    def say(self) -> dict:
+        told = {"array": np.array, "list": list, "parts": tuple}.get(self.form)
+        # Gymnasium then leaves out this copy.
+        return {} if told is None or self.clock == 2 else {"action_mask": told(self.allowed())}
+
+    def reset(self, *, seed=None, options=None):
+        obs, _ = super().reset(seed=seed)
+        return obs, self.say()
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, self.say()
+
+
+MASKED = {"three": (FLOATS, spaces.Discrete(3, start=2)), "parts": (FLOATS, spaces.Tuple((TWO, spaces.Discrete(3))))}
+
+
+@pytest.mark.parametrize("form", ["method", "array", "list", "parts"])
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_forbidden_actions_are_the_same_ones_in_every_form_of_the_environment(
+    form: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.KINDS", {**KINDS, **MASKED})
+    kind = "parts" if form == "parts" else "three"
+
+    def make():
+        return gymnasium.wrappers.TimeLimit(Masked(kind, form), 8)
+
+    small = {"hidden_sizes": [8], "num_epochs": 1, "num_envs": 3, "num_steps": 12, "seed": 1}
+    one, many = (ControlModel(given, algorithm, **small) for given in (make, SyncVectorEnv([make] * 3)))
+    for model in (one, many):
+        model.learn(total_steps=2)
+    for name, weight in one.policy.state_dict().items():
+        np.testing.assert_allclose(many.policy.state_dict()[name], weight, rtol=0, atol=1e-5, err_msg=name)
+    weights_with_opinions(one)
+    alone = evaluate_policy(one, make, 7)
+    for environment in (make(), *(SyncVectorEnv([make] * 3, autoreset_mode=mode) for mode in AutoresetMode)):
+        assert evaluate_policy(one, environment, 7) == pytest.approx(alone, abs=1e-6)
+    other = AsyncVectorEnv([make] * 2)
+    assert evaluate_policy(one, other, 4) == pytest.approx(evaluate_policy(one, make, 4), abs=1e-6)
+    other.close()

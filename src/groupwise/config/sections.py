@@ -239,7 +239,7 @@ class AdvantageSettings(Section):
     estimator: Literal["outcome", "group_rtg", "turns", "gae", "group_gae"] = setting(
         "outcome",
         "credit per attempt, by return-to-go against the group, by turns of a conversation (gamma per turn), by GAE "
-        "with a critic, or by GAE scaled per task",
+        "with a critic, or by GAE with a critic in the units of each task (PopArt)",
     )
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"

@@ -49,7 +49,7 @@ class Atari(RestartingVectorForm):
     def _begin(self, copies: Array, seeds: Sequence[int]) -> Any:
         mask = np.zeros(len(self._obs), np.bool_)
         mask[copies] = True
-        return self._vector.reset(seed=np.array(seeds) % SEEDS, options={"reset_mask": mask})[0]
+        return self._vector.reset(seed=np.array(seeds) % SEEDS, options={"reset_mask": mask})
 
     @property
     def frames_per_second(self) -> float:

@@ -17,7 +17,7 @@ from groupwise.control.multitask import SUITES, SuiteTask, make_suite
 from groupwise.control.own_suites import SUFFIX, read_suite, suite_of
 from groupwise.control.provided import GIVEN, GivenTasks, given, is_vector_environment
 from groupwise.control.vector_form import RestartingVectorForm, VectorForm
-from groupwise.errors import ConfigError, MissingExtra
+from groupwise.errors import ConfigError, GroupwiseError, MissingExtra
 from groupwise.types import VectorEnvironment
 
 OWN: Mapping[str, Callable[..., VectorEnvironment]] = {
@@ -81,8 +81,14 @@ def from_factory(name: str, factory: Callable[..., Any], max_steps: int | None, 
     if isinstance(factory, GivenTasks):
         tasks = [SuiteTask(kind, make(own), **more) for kind, own, more in factory.tasks]
         return suite_of(name.removeprefix(GIVEN), tasks, max_steps)
-    made = factory(**options)
     shown = name.removeprefix(GIVEN)
+    try:
+        made = factory(**options)
+    except (GroupwiseError, TypeError):
+        raise
+    except Exception as error:
+        message = f"{shown} could not be made: {type(error).__name__}: {error}"
+        raise ConfigError(message, hint="Call it by itself to see where.", field="task.environment") from error
     if is_vector_environment(made):
         if max_steps is not None:
             made.max_steps = min(made.max_steps, max_steps)

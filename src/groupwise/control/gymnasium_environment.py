@@ -38,6 +38,7 @@ class GymnasiumEnvironment:
         self._id, self._options = id, options
         first = self.make_one()
         self._copies = [first]
+        self._spaces = (first.observation_space, first.action_space)
         self._remembers = any(part in type(first.unwrapped).__module__ for part in REMEMBER)
         self.max_steps = max_steps or step_limit(first, self.name)
         self.interface = read_interface(self.name, first.observation_space, first.action_space)
@@ -71,6 +72,7 @@ class GymnasiumEnvironment:
             answer = self._copies[number].reset(seed=int(seed))
             if not isinstance(answer, tuple) or len(answer) != 2:
                 raise self._broken("reset must return (observation, info)", answer)
+            self._insist_on_its_spaces(self._copies[number])
             self._see(number, *answer)
             self.task_names[number] = str(answer[1].get(TASK, ""))
         return self._obs.copy()
@@ -131,6 +133,15 @@ class GymnasiumEnvironment:
     def close(self) -> None:
         for copy in self._copies:
             copy.close()
+
+    def _insist_on_its_spaces(self, copy: Any) -> None:
+        """Refuse a copy, or an episode, that has other spaces than the ones that the policy was made for."""
+        for was, now in zip(self._spaces, (copy.observation_space, copy.action_space), strict=True):
+            # Most share one object; comparing the limits of an image takes long.
+            if was is not now and was != now:
+                message = f"{self.name} changes its spaces: it had {was} and then {now}"
+                hint = "A policy needs the same in every copy and episode: pad what varies, and mask actions."
+                raise ContractError(message, hint=hint, field="task.environment")
 
     def _see(self, number: int, obs: Any, info: Any) -> None:
         if not isinstance(info, dict):
@@ -205,6 +216,9 @@ def step_limit(copy: Any, name: str) -> int:
         limit = known.max_episode_steps if known else None
     if limit is None or limit < 1:
         message = f"{name} has no step limit, so an attempt might never end"
-        hint = "Set one, for example task.max_episode_steps = 1000 (from Python max_episode_steps=1000)."
+        hint = (
+            "Set one, for example task.max_episode_steps = 1000 (from Python max_episode_steps=1000), or wrap it in "
+            "gymnasium.wrappers.TimeLimit."
+        )
         raise ConfigError(message, hint=hint, field="task.max_episode_steps")
     return int(limit)

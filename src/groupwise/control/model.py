@@ -24,6 +24,7 @@ import numpy as np
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control.environments import make_environment
 from groupwise.control.grpo import make_policy
+from groupwise.control.gymnasium_environment import action_count
 from groupwise.control.policy import Network
 from groupwise.control.provided import name_of_environment
 from groupwise.control.spaces import Interface, interface_of
@@ -61,7 +62,28 @@ def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
     return TrainingConfig(environment=environment, product=PRODUCTS[algorithm])
 
 
-class ControlModel:
+class Predicts:
+    """`predict`, for whatever has the `interface` to an environment and `choose`s among rows of numbers."""
+
+    interface: Interface
+
+    def choose(self, rows: Array, deterministic: bool, mask: Array | None = None) -> Array:
+        raise NotImplementedError
+
+    def predict(self, obs: Any, deterministic: bool = True, action_mask: Any = None) -> tuple[Any, None]:
+        """The action for one observation of the environment, or for a batch of them: the likeliest one, or a sample.
+
+        Observations and actions are those of the environment's spaces: what training did to them is part of the model.
+        The second value is always None: these policies keep no state between steps.
+        """
+        rows, single = self.interface.rows(obs)
+        given = self.interface.mask(obs) if action_mask is None else action_mask
+        mask = None if given is None else self.interface.mask_rows(given, len(rows))
+        chosen = self.choose(rows, deterministic, mask)
+        return (self.interface.one_action(chosen) if single else self.interface.actions(chosen)), None
+
+
+class ControlModel(Predicts):
     """A policy for one environment that learns by GRPO or by PPO.
 
     `environment` is an id, a Gymnasium environment (which is copied), a function that makes one, a Gymnasium vector
@@ -137,23 +159,18 @@ class ControlModel:
         self.policy = parts.policy  # type: ignore[assignment]
         return parts
 
-    def predict(self, obs: Any, deterministic: bool = True, action_mask: Any = None) -> tuple[Any, None]:
-        """The action for one observation of the environment, or for a batch of them: the likeliest one, or a sample.
-
-        Observations and actions are those of the environment's spaces: what training did to them is part of the model.
-        The second value is always None: these policies keep no state between steps.
-        """
-        rows, single = self.interface.rows(obs)
-        given = self.interface.mask(obs) if action_mask is None else action_mask
-        mask = None if given is None else self.interface.mask_rows(given, len(rows))
-        chosen = self.choose(rows, deterministic, mask)
-        return (self.interface.one_action(chosen) if single else self.interface.actions(chosen)), None
-
     def choose(self, rows: Array, deterministic: bool, mask: Array | None = None) -> Array:
         """The policy's own actions for observations that are rows of numbers already."""
         if deterministic:
             return self.policy.greedy(rows, mask)
         return self.policy.act(rows, self._rng.random((len(rows), *self.policy.action_space.shape)), mask)[0]
+
+    def task(self, name: str) -> "TaskModel":
+        """This model of a suite as it acts in one of its tasks: its `predict` takes what that environment returns."""
+        if name not in self.interface.members:
+            known = ", ".join(self.interface.members) or "it was not trained on a suite"
+            raise ConfigError(f"the model has no task {name!r}", hint=f"Its tasks: {known}.", field="task.environment")
+        return TaskModel(self, name)
 
     def save(self, path: str | Path) -> Path:
         """Write the model to one .zip file and return its path."""
@@ -205,6 +222,27 @@ class ControlModel:
             message = f"the weights in {source} do not fit the network: {str(error).splitlines()[-1].strip()}"
             raise CheckpointError(message, hint="Pass load() the `network` that the model was created with.") from error
         return model
+
+
+class TaskModel(Predicts):
+    """A model of a suite in one of its tasks."""
+
+    def __init__(self, model: ControlModel, name: str) -> None:
+        self.model, self.name = model, name
+        own = model.interface.members[name]
+        self.interface = Interface(own["observation"], own["action"])
+
+    def choose(self, rows: Array, deterministic: bool, mask: Array | None = None) -> Array:
+        suite, own = self.model.interface, self.interface.observation_size
+        wide = np.zeros((len(rows), suite.observation_size), np.float32)
+        wide[:, :own] = rows
+        wide[:, list(suite.members).index(self.name) - suite.tasks] = 1.0
+        every, few = action_count(suite.action_space), action_count(self.interface.action_space)
+        if mask is not None or few < every:
+            allowed = np.zeros((len(rows), every), np.bool_)
+            allowed[:, :few] = True if mask is None else mask
+            mask = allowed
+        return self.model.choose(wide, deterministic, mask)
 
 
 def _unpack(source: Path, target: Path) -> None:

@@ -6,6 +6,7 @@ So rollouts need to know nothing about tasks, evaluation seeds cycle through all
 which share a seed, share a task. Observations end in a one-hot of the task, unless the tasks are levels of one task.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,10 +16,12 @@ import numpy as np
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.classic.mountain_car import MountainCar
 from groupwise.control.classic.pendulums import Acrobot
-from groupwise.control.spaces import plain_interface
+from groupwise.control.spaces import interface_of, plain_interface
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.contract import action_mask_of, action_space_of, name_of
 from groupwise.types import ActionSpace, Array, Discrete, Group, Task, VectorEnvironment
+
+LIGHTEST, HEAVIEST = 0.01, 100.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class SuiteTask:
     reward_scale: float = 1.0
     goal: float | None = None
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not LIGHTEST <= self.weight <= HEAVIEST or not math.isfinite(self.reward_scale) or self.reward_scale == 0:
+            message = f"the task {self.kind!r} has weight = {self.weight:g} and reward_scale = {self.reward_scale:g}"
+            hint = f"Weights are {LIGHTEST:g} to {HEAVIEST:g}, and a scale is any number but 0."
+            raise ConfigError(message, hint=hint, field="task.environment")
 
 
 class MultiTask:
@@ -53,7 +62,9 @@ class MultiTask:
         self._tells = tell_task
         self.observation_size = self._width + (len(parts) if tell_task else 0)
         plain = plain_interface(self.observation_size, self.action_space)
-        self.interface = replace(plain, tasks=len(parts) if tell_task else 0)
+        own = {part.kind: interface_of(part.environment) for part in parts}
+        members = {kind: {"observation": seen.observation, "action": seen.action} for kind, seen in own.items()}
+        self.interface = replace(plain, tasks=len(parts), members=members) if tell_task else plain
         # A limit for the suite shortens its tasks but never lengthens them.
         for part in parts:
             part.environment.max_steps = min(part.environment.max_steps, max_steps or part.environment.max_steps)

@@ -62,18 +62,19 @@ def _task(path: str, number: int, told: Any, make: Make) -> SuiteTask:
             raise _refused(path, f"{where} has an unknown key {key!r}", f"It may have {', '.join(KEYS)}.")
         if not isinstance(value, KEYS[key]) or isinstance(value, bool):
             raise _refused(path, f"{where} has {key} = {value!r}")
-    weight, limit = float(told.get("weight", 1)), told.get("max_episode_steps")
-    if not 0.01 <= weight <= 100 or (limit is not None and limit < 1):
-        raise _refused(path, f"{where} has a weight or limit out of range", "Weights are 0.01 to 100, limits from 1.")
+    limit = told.get("max_episode_steps")
+    if limit is not None and limit < 1:
+        raise _refused(path, f"{where} has max_episode_steps = {limit}", "A limit is at least 1.")
     name, options = told["environment"], told.get("options", {})
     try:
         if wrappers := told.get("wrappers", []):
             environment: VectorEnvironment = _wrapped(path, name, options, wrappers, limit)
         else:
             environment = make(name, max_steps=limit, options=options)
+        scale, weight = float(told.get("reward_scale", 1)), float(told.get("weight", 1))
+        return SuiteTask(str(told.get("name", name)), environment, scale, weight=weight)
     except GroupwiseError as error:
         raise _refused(path, f"{where}: {error.message}", error.hint) from error
-    return SuiteTask(str(told.get("name", name)), environment, float(told.get("reward_scale", 1)), weight=weight)
 
 
 def _wrapped(path: str, name: str, options: Any, wrappers: Sequence[Any], limit: int | None) -> GymnasiumEnvironment:

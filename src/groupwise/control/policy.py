@@ -200,9 +200,9 @@ class MLPPolicy(nn.Module):
         return None if spaces is None else Interface.from_bytes(bytes(spaces.tolist()))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        # Weights that were saved without their spaces are those of the environment that this policy was made for.
+        # Spaces are those of the environment that this policy was made for, also where weights were saved without.
         own = {"spaces": self.spaces} if self.interface is not None else {}
-        return super().load_state_dict({**own, **state_dict}, strict, assign)
+        return super().load_state_dict({**state_dict, **own}, strict, assign)
 
     def actor_parameters(self) -> list[nn.Parameter]:
         return [*self.actor.parameters(), *([] if self.log_std is None else [self.log_std])]

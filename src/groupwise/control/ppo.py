@@ -9,8 +9,8 @@ What follows GAE is in `training.learner`; what precedes it is here. Deliberate 
   which other steps it was shuffled with;
 - the gradients of actor and critic are clipped separately, so that a large value error cannot starve the policy;
 - the value loss carries its ½, so `loss.value_coef = 1` is what Stable-Baselines3 calls `vf_coef = 0.5`;
-- with `advantage.advantage_scale = "task_rms"` each task of a suite has a scale of its own, for advantages and for the
-  critic's returns, so that no task's rewards drown out another's;
+- `advantage.advantage_scale = "task_rms"` scales the advantages of each task of a suite by themselves, and with
+  `advantage.estimator = "group_gae"` the critic predicts each task's returns in that task's own unit (PopArt);
 - a copy that ends restarts at once, and its last state is kept for the value after a truncation: no row of the batch
   is a reset.
 """
@@ -69,10 +69,11 @@ def check(cfg: TrainingConfig) -> None:
     """Refuse settings that PPO cannot use, before a run folder exists."""
     insist_local(cfg.rollout, "PPO's copies play on from one step to the next, in one process")
     product.refuse_sequence_losses(cfg)
-    if cfg.advantage.estimator != "gae":
+    if cfg.advantage.estimator not in ("gae", "group_gae"):
         raise ConfigError(
             f"advantage.estimator = {cfg.advantage.estimator!r} compares attempts in a group, but PPO has no groups",
-            hint='Set advantage.estimator = "gae", or task.product = "control" for groups.',
+            hint='Set advantage.estimator = "gae" (or "group_gae" for a critic in the units of each task of a suite), '
+            'or task.product = "control" for groups.',
             field="advantage.estimator",
         )
     if cfg.policy.use_reference_model:
@@ -94,6 +95,7 @@ class SegmentSource:
         self.normaliser = Normaliser(policy, copies.environment.observation_size)
         self.scales = product.chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box))
         self.by_task = cfg.advantage.advantage_scale == "task_rms"
+        self.in_units = cfg.advantage.estimator == "group_gae"
         self.task_units = ValueScales()
         self.rounds = 0
 
@@ -116,13 +118,13 @@ class SegmentSource:
             )  # fmt: skip
 
         unit = torch.ones(len(kinds), 1, dtype=torch.float64)
-        if self.by_task:
+        if self.in_units:
             # The critic predicts each task's returns in that task's own unit; a new task starts with what was paid.
             paid = estimate(values * 0, next_values * 0, 1.0).returns
             unit = self.task_units.before(kinds, paid, every)[:, None]
         raw = estimate(values * unit, next_values * unit, self.cfg.advantage.gae_lambda)
         self._see(segment, raw.returns)
-        if self.by_task:
+        if self.in_units:
             unit = self.task_units.after(kinds, raw.returns, every)[:, None]
         advantages = self._normalised(raw.advantages, kinds).flatten()
         apart = self.cfg.optim.gradient_surgery != "none"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -46,12 +46,13 @@ def is_image(shape: tuple[int, ...]) -> bool:
 class Interface:
     """The spaces that a policy was trained on; `batch` below is the number of observations seen at once.
 
-    In a suite, the last `tasks` numbers of a row are a one-hot of the task.
+    In a suite, the last `tasks` numbers of a row are a one-hot of the task, and `members` has the spaces of each.
     """
 
     observation: Space
     action: Space
     tasks: int = 0
+    members: Mapping[str, Mapping[str, Space]] = field(default_factory=dict)
 
     @cached_property
     def parts(self) -> tuple[RowPart, ...]:
@@ -89,6 +90,10 @@ class Interface:
 
     def rows(self, obs: Any) -> tuple[Array, bool]:
         """The rows [N, D] of one observation or a batch of them, and whether it was one."""
+        if self.members and np.shape(obs)[-1:] != (self.observation_size,):
+            message = f"a suite's policy sees rows of {self.observation_size} numbers, not shape {np.shape(obs)}"
+            hint = f"For what one of its tasks returns: model.task({next(iter(self.members))!r}).predict(obs)."
+            raise ContractError(message, hint=hint)
         pairs = [(leaf, np.asarray(value)) for leaf, value in _values(self.observation, obs)]
         single = pairs[0][1].ndim == len(pairs[0][0]["shape"])
         batch = 1 if single else len(pairs[0][1])
@@ -119,7 +124,7 @@ class Interface:
         return self.each_action(chosen)[0]
 
     def to_bytes(self) -> bytes:
-        tasks = {"tasks": self.tasks} if self.tasks else {}
+        tasks = {"tasks": self.tasks, "members": self.members} if self.tasks else {}
         return json.dumps({"observation": self.observation, "action": self.action, **tasks}).encode()
 
     @classmethod

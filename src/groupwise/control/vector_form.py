@@ -2,16 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from groupwise.control.gymnasium_environment import TASK, action_count, step_limit
+from groupwise.control.gymnasium_environment import TASK, action_count, mask_method, step_limit
 from groupwise.control.gymnasium_ids import import_gymnasium
-from groupwise.control.spaces import MASK, read_interface
+from groupwise.control.spaces import MASK, Interface, read_interface
 from groupwise.errors import ConfigError, ContractError
 from groupwise.types import Array
+
+
+class VectorMasks:
+    """The action masks of all copies: in the observation, in the info, or from the environments' own method."""
+
+    def __init__(self, vector: Any, interface: Interface) -> None:
+        self._vector, self._interface = vector, interface
+        with one_member(vector) as member:
+            self._method = "" if member is None else mask_method(member.unwrapped)
+        self.rows: Array | None = None
+
+    def after(self, obs: Any, info: Any) -> Array | None:
+        """The masks [copies, actions] after a reset or step, None if there are none; who is silent keeps the last."""
+        count, told = self._vector.num_envs, self._interface.mask(obs)
+        said: Array = np.ones(count, np.bool_)
+        if told is None and (told := info.get(MASK)) is not None:
+            said = np.asarray(info.get(f"_{MASK}", said))
+        one_by_one = told is None and bool(self._method)
+        if one_by_one:
+            told = self._vector.call(self._method)
+        if told is None:
+            return self.rows
+        if self.rows is None:
+            self.rows = np.ones((count, action_count(self._interface.action_space)), np.bool_)
+        # Gymnasium stacks arrays; lists and tuples stay apart.
+        if one_by_one or (isinstance(told, np.ndarray) and told.dtype == object):
+            for copy in np.flatnonzero(said).tolist():
+                self.rows[copy] = self._interface.mask_rows(told[copy], 1)[0]
+        else:
+            self.rows[said] = self._interface.mask_rows(told, count)[said]
+        return self.rows.copy()
+
+
+@contextmanager
+def one_member(vector: Any) -> Iterator[Any]:
+    """One of the environments that a vector is made of, or None if it is not made of any."""
+    members, functions = getattr(vector, "envs", None), getattr(vector, "env_fns", None)
+    if members or not functions:
+        yield members[0] if members else None
+        return
+    # The environments are in other processes.
+    made = functions[0]()
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 class VectorForm:
@@ -23,7 +71,8 @@ class VectorForm:
     def __init__(
         self, first: Any, resized: Callable[[int], Any] | None, *, max_steps: int | None = None, name: str = ""
     ) -> None:
-        self.name, self._resized, self._vector = name or type(first).__name__, resized, first
+        self.name, self._resized = name or type(first).__name__, resized
+        self._take(first)
         self.max_steps = max_steps or self._limit()
         self.interface = read_interface(self.name, first.single_observation_space, first.single_action_space)
         self.observation_size = self.interface.observation_size
@@ -31,14 +80,16 @@ class VectorForm:
         self.action_count = action_count(self.action_space)
         self.task_names: list[str] = []
         self._masks: Array | None = None
+        self._masks_of = VectorMasks(first, self.interface)
 
     def reset(self, seeds: Sequence[int]) -> Array:
         self._size(len(seeds))
+        self._masks_of.rows = None
         obs, info = self._first_obs([int(seed) for seed in seeds])
         self._ended: Array = np.zeros((2, len(seeds)), np.bool_)
         self._obs, self._elapsed = self._rows(obs), np.zeros(len(seeds), np.int64)
         self.task_names = [str(task) for task in info.get(TASK, [""] * len(seeds))]
-        self._allow(obs, info)
+        self._masks = self._masks_of.after(obs, info)
         return self._obs.copy()
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
@@ -59,7 +110,7 @@ class VectorForm:
         self._obs[live] = rows[live]
         self._elapsed += live
         over[live], cut[live] = terminated[live], truncated[live] | (self._elapsed[live] >= self.max_steps)
-        self._allow(obs, info)
+        self._masks = self._masks_of.after(obs, info)
         return self._obs.copy(), np.where(live, rewards, 0.0), over.copy(), cut.copy()
 
     def action_mask(self) -> Array | None:
@@ -68,6 +119,12 @@ class VectorForm:
 
     def close(self) -> None:
         self._vector.close()
+
+    def _take(self, vector: Any) -> None:
+        self._vector = vector
+        if self._resized is not None:
+            # We made it. Environments in other processes that nobody closes end with a traceback each.
+            weakref.finalize(self, vector.close)
 
     def _first_obs(self, seeds: list[int]) -> Any:
         if len(seeds) == 1:
@@ -80,12 +137,12 @@ class VectorForm:
             raise ContractError(message, hint=hint) from error
 
     def _begin(self, copies: Array, seeds: Sequence[int]) -> Any:
-        """Reset some copies; Gymnasium's observations of all."""
+        """Reset some copies; Gymnasium's observations and infos of all."""
         mask, every = np.zeros(len(self._obs), np.bool_), [0] * len(self._obs)
         mask[copies] = True
         for copy, seed in zip(copies.tolist(), seeds, strict=True):
             every[copy] = int(seed)
-        return self._vector.reset(seed=every, options={"reset_mask": mask})[0]
+        return self._vector.reset(seed=every, options={"reset_mask": mask})
 
     @property
     def _restarts_itself(self) -> bool:
@@ -104,7 +161,8 @@ class VectorForm:
             )
             raise ConfigError(message, hint=hint, field="rollout.num_generations")
         self._vector.close()
-        self._vector = self._resized(count)
+        self._take(self._resized(count))
+        self._masks_of = VectorMasks(self._vector, self.interface)
 
     def _rows(self, obs: Any) -> Array:
         try:
@@ -114,21 +172,11 @@ class VectorForm:
             raise ContractError(message, hint="Check it with gymnasium.utils.env_checker.") from error
         return rows
 
-    def _allow(self, obs: Any, info: Any) -> None:
-        mask = self.interface.mask(obs)
-        mask = info.get(MASK) if mask is None else mask
-        if mask is not None:
-            self._masks = self.interface.mask_rows(mask, len(self._obs))
-
     def _limit(self) -> int:
-        members = getattr(self._vector, "envs", None)
-        if members:
-            return step_limit(members[0], self.name)
+        with one_member(self._vector) as member:
+            if member is not None:
+                return step_limit(member, self.name)
         known = self._vector.spec.max_episode_steps if self._vector.spec is not None else None
-        if known is None and hasattr(self._vector, "env_fns"):
-            one = self._vector.env_fns[0]()
-            known = step_limit(one, self.name)
-            one.close()
         if known is None:
             message = f"{self.name} has no step limit, so an attempt might never end"
             hint = "Set one: task.max_episode_steps = 1000 (from Python max_episode_steps=1000)."
@@ -141,8 +189,9 @@ class RestartingVectorForm(VectorForm):
 
     def restart(self, copies: Array, seeds: Sequence[int]) -> Array:
         """Reset some of the copies, each with its seed; the observations of all."""
-        obs = self._begin(copies, seeds)
+        obs, info = self._begin(copies, seeds)
         self._obs[copies] = self._rows(obs)[copies]
+        self._masks = self._masks_of.after(obs, info)
         self._ended[:, copies] = False
         self._elapsed[copies] = 0
         return self._obs.copy()

@@ -37,9 +37,19 @@ class SeparateEnvironments:
         return [name for own in names for name in own]
 
     def reset(self, seeds: Sequence[int]) -> Array:
-        self._members += [self._make() for _ in range(len(seeds) - len(self._members))]
+        self._members += [self._another() for _ in range(len(seeds) - len(self._members))]
         self._obs = np.concatenate([env.reset([seed]) for env, seed in zip(self._members, seeds, strict=False)])
         return self._obs.copy()
+
+    def _another(self) -> VectorEnvironment:
+        made = self._make()
+        was = self.interface or (self.observation_size, self.action_space)
+        now = getattr(made, "interface", None) or (made.observation_size, contract.action_space_of(made))
+        if was != now:
+            message = f"{self.name} changes its spaces: it had {was} and then {now}"
+            hint = "A policy needs the same in every copy and episode: pad what varies, and mask actions."
+            raise ContractError(message, hint=hint, field="task.environment")
+        return made
 
     def restart(self, copies: Array, seeds: Sequence[int]) -> Array:
         for copy, seed in zip(copies, seeds, strict=True):
