@@ -169,7 +169,7 @@ def test_the_methods_of_an_environment_are_tools_and_its_reward_counts(tmp_path:
 
     trainer = trained(tmp_path, spoken, rows, max_steps=1, made={"environment_factory": Counter})
     logged = trainer.state.log_history[0]
-    assert logged["reward"] == pytest.approx(logged["rewards/spoken/mean"] + logged["rewards/environment/mean"])
+    assert logged["reward"] == pytest.approx(logged["rewards/spoken/mean"] + logged["rewards/Counter/mean"])
     assert all(said[0]["role"] == "assistant" for said in seen)
 
 
