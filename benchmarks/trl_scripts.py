@@ -6,13 +6,15 @@
 
 Every case is read from the checkout (and `trl/scripts/grpo.py` from the installed package), never copied. Changed are
 the lines that import from `trl` (`GRPOTrainer` comes from groupwise, and `GRPOConfig` too unless TRL's own command line
-makes it), the model (a small Qwen3 shape with Qwen3's chat template, taught here to say one of `SAYINGS` at random, tool calls
+makes it), the model (a small Qwen3 shape with Qwen3's chat template, taught here to say one of `SAYINGS`, tool calls
 among them), the data set (rows with the same columns, made here), and the counts of rows and steps, so that a CPU is
 enough. A case passes if its process ends with status 0, its run made all its steps and no attempt failed; `learns` says
 how many had a group whose rewards differed, and `calls` how many had tool calls that worked.
 
 `trl_replay_gap` is the largest difference between a final weight of TRL's trainer and of ours after three steps in
-float32, both fed the same samples. Claims: `trl_scripts` (cases that pass), `cases`, `learns`, `calls`, `trl_replay_gap`.
+float32, both fed the same samples.
+
+Claims: `trl_scripts` (cases that pass), `cases`, `learns`, `calls`, `trl_replay_gap`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ PAGE, SCRIPTS = "docs/source/grpo_trainer.md", "examples/scripts"
 ROWS = 2
 USUAL = ["--model_name_or_path", "MODEL", "--output_dir", "out", "--max_steps", "2", "--max_completion_length", "24",
          "--use_cpu", "--bf16", "False", "--learning_rate", "1e-3"]  # fmt: skip
-DATA = '''
+DATA = """
 from datasets import Dataset, DatasetDict
 SUMS = [(n, n + 1) for n in range(2, {rows} + 2)]
 MADE = {{
@@ -58,7 +60,7 @@ def load_dataset(path, *_, split=None, **__):
     if isinstance(split, list):
         return [made] * len(split)
     return DatasetDict(train=made, test=made) if split is None else made
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Case:
         return next(block for block in blocks if self.block in block)
 
 
-SCORED = 'def reward_func(completion_ids, **kwargs):\n    return [float(len(ids)) for ids in completion_ids]\n'
+SCORED = "def reward_func(completion_ids, **kwargs):\n    return [float(len(ids)) for ids in completion_ids]\n"
 CHECKS = "check_math_solution = test_code_solution = lambda prompt, completion: len(completion) % 2\n"
 STEPS = {"max_steps=1000": "max_steps=2, max_completion_length=32"}
 CASES = (
@@ -127,7 +129,7 @@ def changed(case: Case, source: str, model: Path) -> str:
 
 
 def say_call(name: str, **arguments: Any) -> str:
-    return f'<tool_call>\n{json.dumps({"name": name, "arguments": arguments})}\n</tool_call>'
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 SQL = "select * from interactions where Score = 3"
@@ -136,6 +138,9 @@ SAYINGS = (
     say_call("query_biogrid", sql_command=SQL), say_call("run_code", code="1"), say_call("move", action="up"),
     "*yes*", "<think>\nhm\n</think>\n$5$", "\\boxed{3}", "#### 4", "no",
 )  # fmt: skip
+
+
+WORDS = ("what", "is", "2", "+", "3", "the", "gene", "board", "score", "tool", "of", "a", "move", "7")
 
 
 def make_model(folder: Path) -> Path:
@@ -159,7 +164,7 @@ def make_model(folder: Path) -> Path:
         said = rng.choices(SAYINGS, k=8)
         rows, answers = [], []
         for text in said:
-            question = " ".join(rng.choices("what is 2 + 3 the gene board score tool of a move 7".split(), k=5))
+            question = " ".join(rng.choices(WORDS, k=5))
             messages = [{"role": "user", "content": question}]
             if rng.random() < 0.3:
                 messages += [{"role": "assistant", "content": "so"}, {"role": "tool", "content": question}]
@@ -186,7 +191,10 @@ def run_case(case: Case, checkout: Path, model: Path, folder: Path, extra: str, 
     (folder / "data_made_here.py").write_text(DATA.format(rows=ROWS))
     (folder / "script.py").write_text(changed(case, case.source(checkout), model))
     # What only the scripts need comes last on the path, so that it replaces nothing that we are tested with.
-    start = f"import sys, runpy; sys.path += {[extra] if extra else []!r}; sys.path.insert(0, '.'); sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+    start = (
+        f"import sys, runpy; sys.path += {[extra] if extra else []!r}; sys.path.insert(0, '.'); sys.argv.pop(0); "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
     words = [str(model) if word == "MODEL" else word for word in case.arguments]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
     clock = time.perf_counter()

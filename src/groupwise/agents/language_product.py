@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from groupwise.agents.attempt_workers import workers_and_reward
-from groupwise.agents.conversation.call_formats import named_format
+from groupwise.agents.checks import check_language_run as check
+from groupwise.agents.checks import usable_problems
 from groupwise.agents.conversation.chat_template import template_of
 from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
-from groupwise.agents.data.dataset import DataProblems, find_problems, listed
+from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problems
 from groupwise.agents.evaluation import as_groups, greedy_evaluation
 from groupwise.agents.model_start import load_start, open_run, pin_start
@@ -23,10 +24,10 @@ from groupwise.config.rules import needs_critic
 from groupwise.language.engine import SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
-from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
+from groupwise.language.samplers.sampler_choice import engine_for
 from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rewards.combination import absolute
-from groupwise.rewards.registry import add_reward, find_reward
+from groupwise.rewards.registry import find_reward
 from groupwise.rewards.scoring import per_attempt
 from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.batch_source import Collate, GroupSource, NumberedTasks, Rollout
@@ -37,19 +38,11 @@ from groupwise.types import Array, End, Group, Policy, Reward, Score, Task, Traj
 
 __all__ = ["build", "check", "open_run", "prepare"]
 
-add_reward("program", "groupwise.agents.program_reward:ProgramTestReward")
-
 ROOM = 16_384  # sampled tokens of all answers that are generated at once
 
 
 def prepare(cfg: TrainingConfig) -> TrainingConfig:
     return pin_start(cfg)
-
-
-def check(cfg: TrainingConfig) -> tuple[str, ...]:
-    check_tool_format(cfg)
-    check_sampler(cfg)
-    return usable_problems(find_problems(cfg.task), find_reward(cfg.reward))[1]
 
 
 def build(
@@ -82,29 +75,6 @@ def build(
     check = own if getattr(problems, "has_check", True) else None
     evaluation = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade), check)
     return Parts(policy, source, evaluation, lambda: evaluation.shown, notes=notes)
-
-
-def check_tool_format(cfg: TrainingConfig) -> None:
-    """Refuse the name of a format that neither we nor code of the user's own has registered."""
-    if cfg.language.tool_format is not None:
-        named_format(cfg.language.tool_format)
-
-
-def usable_problems(problems: Problems, reward: Reward | None) -> tuple[Problems, tuple[str, ...]]:
-    """Return the problems that the reward can score fairly, and a note about those that are left out.
-
-    A reward may have a method `unfit(tasks)`, which returns the ids of tasks to leave out, each with the reason.
-    Generated problems are not listed, so such a reward can refuse them only one at a time.
-    """
-    unfit = getattr(reward, "unfit", None)
-    if not isinstance(problems, DataProblems) or unfit is None:
-        return problems, ()
-    tasks = [Task(problem.place, problem) for problem in problems]
-    faults = unfit(tasks)
-    if not faults:
-        return problems, ()
-    verb = "is" if len(faults) == 1 else "are"
-    return problems.without(faults), (f"{len(faults)} of {len(tasks)} tasks {verb} left out: {listed(faults)}",)
 
 
 def policy_of(cfg: TrainingConfig, language: LanguageModel, reference: LanguagePolicy | None = None) -> LanguagePolicy:

@@ -38,7 +38,7 @@ from groupwise.training.folder import create_run, find_run
 from groupwise.training.session import Parts, execute
 from groupwise.training.stop_conditions import StopFlag, graceful_stop
 from groupwise.training.token_attempts import token_attempt
-from groupwise.types import Event, Failed, Failure, Group, Message, Score, Task, Trajectory
+from groupwise.types import Event, Failed, Failure, Group, Score, Task, Trajectory
 
 RewardFunctions = Callable[..., Any] | Sequence[Callable[..., Any]]
 # Our metric → TRL's name for it.

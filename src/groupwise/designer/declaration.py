@@ -47,6 +47,7 @@ DESIGNER = Product(
     name="designer",
     summary="a graph policy learns to design workflows for requirements",
     implementation="groupwise.designer.product",
+    checks="groupwise.designer.checks:check",
     sections=(GenerationSettings, MemorySettings, ScoringSettings, CorrectionSettings),
     # Those of designer.toml, with which the shipped policy was trained, for shorter runs.
     defaults={

@@ -86,7 +86,8 @@ class EpisodeProcess:
             env={**os.environ, **own, "PYTHONPATH": paths}, start_new_session=True,
         )  # fmt: skip
         threading.Thread(target=self._listen_to_reports, args=(process,), daemon=True).start()
-        clock = threading.Timer(START, process.kill)
+        too_slow = threading.Event()
+        clock = threading.Timer(START, lambda: (too_slow.set(), process.kill()))
         clock.start()
         self._tell(process, self.opening)
         first = process.stdout.readline() if process.stdout else ""
@@ -94,7 +95,10 @@ class EpisodeProcess:
         answer = json.loads(first) if first.startswith("{") else {"error": self._story()}
         if "tasks" not in answer or not answer["tasks"]:
             self.close()
-            said = answer.get("error", "it has no tasks")
+            late = f"it was not ready after {START:g} s. {self._story()}".rstrip()
+            said = late if too_slow.is_set() else answer.get("error") or "its process ended without a word"
+            if answer.get("tasks") == 0:
+                said = "it has no tasks"
             message = f"the environment {self.opening['open']!r:.80} of verifiers cannot be used: {said:.300}"
             raise ConfigError(message, hint="Install it beside the package; docs/agent_programs.md shows how.")
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
