@@ -159,16 +159,17 @@ def make_model(folder: Path) -> Path:
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
     )  # fmt: skip
     model, rng = transformers.Qwen3ForCausalLM(shape), random.Random(0)
-    optimiser = torch.optim.AdamW(model.parameters(), 1e-2)
-    for _ in range(80):
-        said = rng.choices(SAYINGS, k=8)
+    optimiser = torch.optim.AdamW(model.parameters(), 5e-3)
+    for step in range(280):
+        said = rng.choices(SAYINGS, k=12)
         rows, answers = [], []
+        # Long prompts, which list a tool, now and then.
+        options = {"enable_thinking": step % 2 == 0, "tools": TOOLS[:1] if step % 8 == 0 else None}
         for text in said:
-            question = " ".join(rng.choices(WORDS, k=5))
+            question = " ".join(rng.choices(WORDS, k=3))
             messages = [{"role": "user", "content": question}]
             if rng.random() < 0.3:
                 messages += [{"role": "assistant", "content": "so"}, {"role": "tool", "content": question}]
-            options = {"enable_thinking": rng.random() < 0.5, "tools": TOOLS[:1] if rng.random() < 0.3 else None}
             asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **options)
             rows.append(tokenizer.encode(asked, add_special_tokens=False))
             answers.append([*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id])

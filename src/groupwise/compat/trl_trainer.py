@@ -8,9 +8,10 @@ is; one that is a list of messages is asked in the model's chat format. Rewards 
 at a time. `trainer.path` is the run's folder, with events, completions and checkpoints as of any other run.
 """
 
+import difflib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ from groupwise.language.loading import LanguageModel, load_model, prepare, save_
 from groupwise.language.policy import LanguagePolicy
 from groupwise.reporting.console import watch
 from groupwise.rewards.function import parameters
-from groupwise.rewards.signatures import CompletionsReward
+from groupwise.rewards.scoring import raised
+from groupwise.rewards.signatures import OWN, CompletionsReward
 from groupwise.training.folder import create_run, find_run
 from groupwise.training.session import Parts, execute
 from groupwise.training.stop_conditions import StopFlag, graceful_stop
@@ -87,7 +89,9 @@ class TextTrainer:
         tools: Sequence[Callable[..., Any]] | None = None,
         rollout_func: Callable[..., Mapping[str, Any]] | None = None,
         environment_factory: Factory | Mapping[str, Factory] | None = None,
+        **unknown: Any,
     ) -> None:
+        _refuse_unknown(unknown)
         given: Any = GRPOConfig() if args is None else args
         if is_trls_own(given):
             given = GRPOConfig.from_trl(given)
@@ -121,6 +125,7 @@ class TextTrainer:
         self.callbacks = [one() if isinstance(one, type) else one for one in callbacks or ()]
         functions = [] if reward_funcs is None else [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
         self.reward = Rewards(functions, self.language.tokenizer, self.args, self.state, factories)
+        self.reward.insist_on_columns({name for row in self.train_dataset for name in row})
         self.accelerator = OneProcess(device)
         self.problems = Rows(self.train_dataset, self.eval_dataset, shuffled=self.args.shuffle_dataset)
         self.path: Path | None = None
@@ -272,6 +277,14 @@ class OneProcess:
         """There is nobody else."""
 
 
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    for name in given:
+        known = [one for one in inspect.signature(TextTrainer.__init__).parameters if one not in ("self", "unknown")]
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"It takes {', '.join(known)}."
+        raise ConfigError(f"{name!r} is not an argument of GRPOTrainer", hint=hint, field=name)
+
+
 def _refuse_unused(reward_processing_classes: Any, optimizers: Any, quantization_config: Any) -> None:
     refused = {
         "reward_processing_classes": (reward_processing_classes, "Rewards are functions here, without tokenizers."),
@@ -302,7 +315,12 @@ def rows_of(given: Iterable[Mapping[str, Any]] | None, name: str, *, prompts: bo
         kind = "missing" if given is None else f"a {type(given).__name__}"
         hint = 'Pass a list of rows like {"prompt": "…"}, or one split of a datasets.DatasetDict.'
         raise ConfigError(f"{name} is {kind}, not rows", hint=hint, field=name)
-    rows = [dict(row) for row in given]
+    rows = list(given)
+    odd = next((n for n, row in enumerate(rows) if not isinstance(row, Mapping)), None)
+    if odd is not None:
+        hint = 'Pass rows like {"prompt": "…"}.'
+        raise ConfigError(f"row {odd} of {name} is {rows[odd]!r:.40}, not a table of columns", hint=hint, field=name)
+    rows = [dict(row) for row in rows]
     if not rows:
         raise ConfigError(f"{name} is empty", hint="It needs at least one row.", field=name)
     for number, row in enumerate(rows):
@@ -311,7 +329,31 @@ def rows_of(given: Iterable[Mapping[str, Any]] | None, name: str, *, prompts: bo
         if "prompt" not in row:
             hint = f"Its columns are {', '.join(row)}; rename one, as with Dataset.rename_column."
             raise ConfigError(f"row {number} of {name} has no column 'prompt'", hint=hint, field=name)
+        if not _is_prompt(row["prompt"]):
+            hint = 'A prompt is a text, or a list of messages like {"role": "user", "content": "…"} with texts only.'
+            raise ConfigError(f"row {number} of {name} has the prompt {row['prompt']!r:.60}", hint=hint, field=name)
+        if prompts and _is_empty(row["prompt"]):
+            hint = "Fill it in, or leave it out."
+            raise ConfigError(f"row {number} of {name} has an empty prompt", hint=hint, field=name)
     return rows
+
+
+def _is_empty(prompt: Any) -> bool:
+    texts = [prompt] if isinstance(prompt, str) else [message.get("content") or "" for message in prompt]
+    return not any(text.strip() for text in texts)
+
+
+def _is_prompt(given: Any) -> bool:
+    if isinstance(given, str):
+        return True
+    return (
+        isinstance(given, Sequence)
+        and len(given) > 0
+        and all(
+            isinstance(one, Mapping) and isinstance(one.get("content") or "", str) and isinstance(one.get("role"), str)
+            for one in given
+        )
+    )
 
 
 def loaded(model: Any, tokenizer: Any, args: GRPOConfig) -> LanguageModel:
@@ -380,8 +422,7 @@ def _problem(number: int, row: Mapping[str, Any]) -> Problem:
     asked = row["prompt"]
     plain = isinstance(asked, str)
     prompt = asked if plain else tuple(dict(message) for message in asked)
-    empty = not plain and not any(message.get("content") for message in prompt)
-    return (EnvironmentRow if empty else Problem)(prompt, "", dict(row), place=f"row {number}", plain=plain)
+    return (EnvironmentRow if _is_empty(asked) else Problem)(prompt, "", dict(row), place=f"row {number}", plain=plain)
 
 
 class Talks:
@@ -509,7 +550,11 @@ class Rewards:
         self.apart = args.multi_objective_aggregation == "normalize_then_sum"
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
-        table = np.array([await self._column(part, task, group) for part in self.parts])
+        columns = [await self._column(part, task, group) for part in self.parts]
+        broken = next((column for column in columns if isinstance(column, Failed)), None)
+        if broken is not None:
+            return [broken] * len(group)
+        table = np.array(columns)
         weights = np.array(self.weights)[:, None]
         if self.apart and not np.isnan(table).any():
             totals = COMBINATIONS["normalize_then_sum"](table.T, self.weights)
@@ -521,21 +566,34 @@ class Rewards:
                 part.name: float(value) for part, value in zip(self.parts, table[:, n], strict=True) if value == value
             }
             if not known:
-                found.append(Failed(Failure("reward", "no_score", "every reward function returned None")))
+                found.append(Failed(Failure("reward", "no_score", "every reward function returned None or NaN")))
                 continue
             found.append(Score(float(total), known))
         return found
 
-    async def _column(self, part: Any, task: Task, group: Sequence[Trajectory]) -> list[float]:
-        answer = await in_caller(lambda: part(task, group))
-        answer = await answer if inspect.isawaitable(answer) else answer
-        values = [math.nan if isinstance(one, Failed) or one is None else float(one) for one in answer]
+    async def _column(self, part: Any, task: Task, group: Sequence[Trajectory]) -> list[float] | Failed:
+        """One number for every attempt, NaN for None; a failure if the function raises or returns something else."""
+        try:
+            answer = await in_caller(lambda: part(task, group))
+            answer = await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:
+            return raised(part.name, error)
+        try:
+            values = [math.nan if isinstance(one, Failed) or one is None else float(one) for one in answer]
+        except (TypeError, ValueError):
+            return _broken(f"{part.name} returned {answer!r:.60}, not a list of numbers")
         if len(values) != len(group):
-            raise ContractError(
-                f"{part.name} returned {len(values)} rewards for {len(group)} completions",
-                hint="Return one number per completion, or None where it cannot score one.",
-            )
+            return _broken(f"{part.name} returned {len(values)} rewards for {len(group)} completions")
         return values
+
+    def insist_on_columns(self, there: Set[str]) -> None:
+        """Refuse a function that needs a column which no row has."""
+        for part in self.parts:
+            lacking = [name for name in getattr(part, "needs", ()) if name not in there and name not in OWN]
+            if lacking:
+                message = f"{part.name} needs the column {lacking[0]!r}, which no row of train_dataset has"
+                hint = f"The columns are {', '.join(sorted(there))}."
+                raise ConfigError(message, hint=hint, field="reward_funcs")
 
     def _log_metric(self, name: str, value: float) -> None:
         self._logged.setdefault(name, []).append(float(value))
@@ -545,6 +603,11 @@ class Rewards:
         found = {name: math.fsum(values) / len(values) for name, values in self._logged.items()}
         self._logged.clear()
         return found
+
+
+def _broken(message: str) -> Failed:
+    hint = "Return one number per completion, or None where it cannot score one."
+    return Failed(Failure("reward", "contract", message, hint))
 
 
 def _nothing(*_: Any, **__: Any) -> None:

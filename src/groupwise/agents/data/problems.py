@@ -77,7 +77,7 @@ class Problem:
         """The prompt as plain text."""
         if isinstance(self.prompt, str):
             return self.prompt
-        return "\n".join(message["content"] for message in self.prompt)
+        return "\n".join(message.get("content") or "" for message in self.prompt)
 
 
 class Problems(Protocol):
