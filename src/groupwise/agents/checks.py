@@ -71,6 +71,10 @@ def usable_problems(problems: Problems, reward: Reward | None) -> tuple[Problems
     unfit = getattr(reward, "unfit", None)
     if not isinstance(problems, DataProblems) or unfit is None:
         return problems, ()
+    if problems.same_columns and getattr(reward, "by_columns", False):
+        first = next(iter(problems))
+        if not unfit([Task(first.place, first)]):
+            return problems, ()
     tasks = [Task(problem.place, problem) for problem in problems]
     faults = unfit(tasks)
     if not faults:

@@ -3,6 +3,8 @@
 problems → Completions → groups of answers → reward → training rows
 """
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +18,7 @@ from groupwise.agents.checks import usable_problems
 from groupwise.agents.conversation.chat_template import template_of
 from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
 from groupwise.agents.data.dataset import DataProblems, find_problems
+from groupwise.agents.data.kept_problems import is_noted, note
 from groupwise.agents.data.problems import Problems
 from groupwise.agents.evaluation import as_groups, greedy_evaluation
 from groupwise.agents.model_start import load_start, open_run, pin_start
@@ -94,8 +97,16 @@ def answers_at_once(cfg: TrainingConfig) -> int:
 
 def check_listed(problems: Problems, tokenizer: Any, limit: int, options: Mapping[str, Any] | None = None) -> None:
     """Check all prompts of a data file before the run starts; generated problems are checked when they are drawn."""
-    if isinstance(problems, DataProblems):
+    if not isinstance(problems, DataProblems):
+        return
+    inner = getattr(tokenizer, "backend_tokenizer", None)
+    kept = problems.kept if inner is not None else None
+    words = [inner.to_str() if kept else "", tokenizer.chat_template, limit, dict(options or {})]
+    key = hashlib.sha256(json.dumps(words, default=repr).encode()).hexdigest()[:32]
+    if kept is None or not is_noted(kept, key):
         check_prompts(problems, tokenizer, limit, options)
+        if kept is not None:
+            note(kept, key)
 
 
 def sampling(cfg: TrainingConfig, **changes: Any) -> SamplingParams:

@@ -550,6 +550,7 @@ class Rewards:
         self.apart = args.multi_objective_aggregation == "normalize_then_sum"
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
+        self._note_tools(group)
         columns = [await self._column(part, task, group) for part in self.parts]
         broken = next((column for column in columns if isinstance(column, Failed)), None)
         if broken is not None:
@@ -568,6 +569,8 @@ class Rewards:
             if not known:
                 found.append(Failed(Failure("reward", "no_score", "every reward function returned None or NaN")))
                 continue
+            for name, value in known.items():
+                self._log_metric(f"rewards/{name}/mean", value)
             found.append(Score(float(total), known))
         return found
 
@@ -598,8 +601,15 @@ class Rewards:
     def _log_metric(self, name: str, value: float) -> None:
         self._logged.setdefault(name, []).append(float(value))
 
+    def _note_tools(self, group: Sequence[Trajectory]) -> None:
+        for parts in (attempt.meta.get("parts") or {} for attempt in group):
+            if "tool_calls" in parts:
+                self._log_metric("tools/call_frequency", parts["tool_calls"])
+                if parts["tool_calls"]:
+                    self._log_metric("tools/failure_frequency", parts["tool_errors"] / parts["tool_calls"])
+
     def take_logged(self) -> dict[str, float]:
-        """The means of what rewards passed to `log_metric` since the last call."""
+        """Means since the last call: of what each reward returned, of tool calls, of what came to `log_metric`."""
         found = {name: math.fsum(values) / len(values) for name, values in self._logged.items()}
         self._logged.clear()
         return found

@@ -86,6 +86,8 @@ class CompletionsReward:
         answer = self.function(**{**wanted, **self.options})
         return self._later(answer) if hasattr(answer, "__await__") else self._scores(answer)
 
+    by_columns = True  # whether it can score a task depends on the names of its columns alone
+
     def unfit(self, tasks: Sequence[Task]) -> dict[str, str]:
         """The ids of tasks that lack a column the function needs, each with which."""
         return {task.id: missing for task in tasks if (missing := self._missing(task))}
