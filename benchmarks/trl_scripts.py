@@ -224,7 +224,8 @@ def outcome(folder: Path) -> dict[str, Any]:
     failed = [step.get("groups/failed_share") or 0.0 for step in steps]
     return {
         "steps": len(steps), "finished": any(event["type"] == "end" for event in events),
-        "failed_share": sum(failed) / len(failed) if failed else 1.0, "rewards": [step.get("reward/mean") for step in steps],
+        "failed_share": sum(failed) / len(failed) if failed else 1.0,
+        "rewards": [step.get("reward/mean") for step in steps],
         "spread": max((step.get("reward/std") or 0.0 for step in steps), default=0.0),
     }  # fmt: skip
 

@@ -27,7 +27,7 @@ from groupwise.types import Score
 PREFIX = "verifiers:"
 DRIVER = Path(__file__).with_name("verifiers_driver.py")
 USUAL = Path(".venv-verifiers/bin/python")  # where `make verifiers` puts it
-START = 120.0  # seconds to import the package and to load the tasks
+START = 300.0  # seconds to import the package and to load the tasks
 ARGS = 'Write the options of the environment as JSON, such as args = \'{"agent": {"harness": {"id": "null"}}}\'.'
 
 
