@@ -20,7 +20,7 @@ Open `design_call` first: `groupwise design` is one call of it. In the order in 
     design_call              one call from a file, with its settings
     commands, workflow_worker       the command line, and the service's worker process
 
-For training, `declaration`, `checks` and `product` are the border to the rest of the package, `learning` turns plans into
+For training, `declaration` and `product` are the border to the rest of the package, `learning` turns plans into
 trajectories and rewards; synthetic requirements are in `tasks`. `pretrained.safetensors` are the weights that
 ship, `range.safetensors` the statistics of their training data, `designer.toml` the settings they were trained with.
 """

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.designer.checks import edit_share
 from groupwise.designer.construction import construct
-from groupwise.designer.declaration import CorrectionSettings
+from groupwise.designer.declaration import CorrectionSettings, edit_share
 from groupwise.designer.features import NUMBERS, features_of
 from groupwise.designer.generations import Candidate, DesignDraft, Generations
 from groupwise.designer.memory import Recalls

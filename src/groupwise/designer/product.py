@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.designer.checks import check
-from groupwise.designer.declaration import DESIGNER
+from groupwise.designer.declaration import DESIGNER, check
 from groupwise.designer.learning import Collation, DesignReward, Drafts, likeliest, scorer_of
 from groupwise.designer.memory import Recalls, RememberingSource, open_memory
 from groupwise.designer.policy import GraphPolicy, first_policy
