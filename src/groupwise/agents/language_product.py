@@ -101,7 +101,7 @@ def check_listed(problems: Problems, tokenizer: Any, limit: int, options: Mappin
         return
     inner = getattr(tokenizer, "backend_tokenizer", None)
     kept = problems.kept if inner is not None else None
-    words = [inner.to_str() if kept else "", tokenizer.chat_template, limit, dict(options or {})]
+    words = [inner.to_str() if inner is not None and kept else "", tokenizer.chat_template, limit, dict(options or {})]
     key = hashlib.sha256(json.dumps(words, default=repr).encode()).hexdigest()[:32]
     if kept is None or not is_noted(kept, key):
         check_prompts(problems, tokenizer, limit, options)

@@ -54,7 +54,7 @@ class Factories:
         if self.only is not None:
             return self.only(), columns
         assert self.by_name is not None
-        name = columns.get("environment")
+        name: Any = columns.get("environment")
         if name not in self.by_name:
             hint = f"Its column 'environment' must be one of {', '.join(self.by_name)}."
             raise ContractError(f"a row has environment = {name!r}, which environment_factory does not have", hint=hint)

@@ -315,12 +315,12 @@ def rows_of(given: Iterable[Mapping[str, Any]] | None, name: str, *, prompts: bo
         kind = "missing" if given is None else f"a {type(given).__name__}"
         hint = 'Pass a list of rows like {"prompt": "…"}, or one split of a datasets.DatasetDict.'
         raise ConfigError(f"{name} is {kind}, not rows", hint=hint, field=name)
-    rows = list(given)
-    odd = next((n for n, row in enumerate(rows) if not isinstance(row, Mapping)), None)
+    listed = list(given)
+    odd = next((n for n, row in enumerate(listed) if not isinstance(row, Mapping)), None)
     if odd is not None:
         hint = 'Pass rows like {"prompt": "…"}.'
-        raise ConfigError(f"row {odd} of {name} is {rows[odd]!r:.40}, not a table of columns", hint=hint, field=name)
-    rows = [dict(row) for row in rows]
+        raise ConfigError(f"row {odd} of {name} is {listed[odd]!r:.40}, not a table of columns", hint=hint, field=name)
+    rows = [dict(row) for row in listed]
     if not rows:
         raise ConfigError(f"{name} is empty", hint="It needs at least one row.", field=name)
     for number, row in enumerate(rows):
@@ -516,7 +516,7 @@ class OwnReward:
         self.name = name
 
     def __call__(self, task: Task, group: Sequence[Trajectory]) -> Any:
-        found = [attempt.meta.get("environment") for attempt in group]
+        found: list[Any] = [attempt.meta.get("environment") for attempt in group]
         values = [one.get_reward() if type(one).__name__ == self.name else None for one in found]
         return _all(values) if any(map(inspect.isawaitable, values)) else values
 

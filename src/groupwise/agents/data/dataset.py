@@ -206,10 +206,10 @@ class DataProblems(Epochs[Problem]):
         self.kept = kept_folder([path, *([Path(options.eval_file)] if options.eval_file else [])], asdict(options))
         known = find(self.kept) if self.kept is not None else None
         if known is not None:
-            train, test, about = known
+            about = known[2]
             self.check: Check = find_check(options.check, about["columns"])
             self.same_columns = bool(about["same"])
-            super().__init__(train, test)
+            super().__init__(known[0], known[1])
             return
         rows, held_out = read_splits(path)
         if options.eval_file:

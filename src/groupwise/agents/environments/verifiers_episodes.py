@@ -87,7 +87,12 @@ class EpisodeProcess:
         )  # fmt: skip
         threading.Thread(target=self._listen_to_reports, args=(process,), daemon=True).start()
         too_slow = threading.Event()
-        clock = threading.Timer(START, lambda: (too_slow.set(), process.kill()))
+
+        def give_up() -> None:
+            too_slow.set()
+            process.kill()
+
+        clock = threading.Timer(START, give_up)
         clock.start()
         self._tell(process, self.opening)
         first = process.stdout.readline() if process.stdout else ""
