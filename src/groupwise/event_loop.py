@@ -3,12 +3,16 @@
 import asyncio
 import contextvars
 import threading
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from contextvars import ContextVar
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 PATIENCE = 2.0  # seconds for cancelled work to end when the loop is closed
+Calls = SimpleQueue[Callable[[], object] | None]
+_CALLER: ContextVar[Calls | None] = ContextVar("caller", default=None)
 
 
 class EventLoop:
@@ -25,9 +29,20 @@ class EventLoop:
         self._starting = threading.Lock()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the result of the work; interrupting the waiting thread cancels it."""
-        waiting = self.submit(work)
+        """Wait for the result of the work; interrupting the waiting thread cancels it.
+
+        Meanwhile this thread makes the calls that the work hands to it with `in_caller`.
+        """
+        calls: Calls = SimpleQueue()
+        before = _CALLER.set(calls)
         try:
+            waiting = self.submit(work)
+        finally:
+            _CALLER.reset(before)
+        waiting.add_done_callback(lambda _: calls.put(None))
+        try:
+            while (call := calls.get()) is not None:
+                call()
             return waiting.result()
         # The work itself tried to end the program: raise what it raised.
         except Stopped as stopped:
@@ -67,6 +82,28 @@ class Stopped(BaseException):
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
+
+
+async def in_caller(function: Callable[[], T]) -> T:
+    """Call the function in the thread that waits in `EventLoop.run`, one call at a time; without one, right here.
+
+    For code that is bound to the thread of its program: signals, SQLite connections, whatever is not thread-safe.
+    """
+    calls = _CALLER.get()
+    if calls is None:
+        return function()
+    done: Future[T] = Future()
+
+    def call() -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            done.set_result(function())
+        except Exception as error:
+            done.set_exception(error)
+
+    calls.put(call)
+    return await asyncio.wrap_future(done)
 
 
 async def contained(work: Awaitable[T]) -> T:

@@ -4,7 +4,8 @@ A product is declared in a light module: its name, its settings and their defaul
 another, which may import torch and is imported only when a run asks for it:
 
     prepare(cfg) -> cfg                      pin what might change later, before the run folder exists
-    check(cfg)                               refuse settings that no run can be made of; may return notes; required
+    check(cfg)                               refuse settings that no run can be made of; may return notes; required.
+                                             `Product.checks` may name a lighter module that has it, without torch
     open_run(run_dir, cfg, *, learning)      -> cfg; use what the run keeps in its own folder
     build(cfg) -> Parts                      policy, source of batches and evaluation; required
     report_sections(run_dir, cfg)            -> HTML sections that the product adds to a run's report
@@ -143,7 +144,8 @@ class Product:
 
     `sections` are the settings it has beside the common ones: its own `config.fields.Section` classes, or shared ones
     of `config.sections`. `defaults` replace general defaults, by flat name. `nameable` are its rows in the table of
-    `config.nameable`: what texts in its settings can load, and who may name it. `language_model` says that its policy
+    `config.nameable`: what texts in its settings can load, and who may name it. `checks` is `module:function` of its
+    check, where a module without torch has it. `language_model` says that its policy
     can be chatted with and exported; `warm_start` names the product that gives it a supervised start. `grouped` says
     that a step samples `rollout.tasks_per_step` groups, which many ranks can share.
     """
@@ -151,6 +153,7 @@ class Product:
     name: str
     summary: str
     implementation: str
+    checks: str = ""
     sections: tuple[type[Any], ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
@@ -162,7 +165,9 @@ class Product:
     def check(self, cfg: TrainingConfig) -> tuple[str, ...]:
         """Refuse settings that no run can be made of, here or at all; return what else to know. It writes nothing."""
         check_fits(cfg)
-        return tuple(self._module().check(cfg) or ())
+        module, _, function = self.checks.partition(":")
+        check = getattr(import_module(module), function) if module else self._module().check
+        return tuple(check(cfg) or ())
 
     def prepare(self, cfg: TrainingConfig) -> TrainingConfig:
         """Pin what might change later, such as the model to start from. Called before there is a run folder."""

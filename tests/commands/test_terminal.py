@@ -39,6 +39,13 @@ def test_looking_at_runs_settings_and_keys_imports_no_torch(tmp_path: Path) -> N
     assert not {"torch", "transformers", "numba", "matplotlib", "groupwise.workflows"} & set(looked)
 
 
+def test_checking_settings_imports_no_torch(tmp_path: Path) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    names = ("cartpole", "orders", "column_addition", "column_addition_sft", "code", "workflows")
+    lines = [["config", "check", str(examples / f"{name}.toml")] for name in names]
+    assert not {"torch", "transformers", "numba", "matplotlib"} & set(imported_by(*lines, at=tmp_path))
+
+
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_help_has_no_noise(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([*words, "--help"]) == 0

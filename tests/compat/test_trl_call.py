@@ -3,17 +3,23 @@
 import copy
 import dataclasses
 import json
+import signal
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 import groupwise
+from groupwise.agents.environments.contract import Reply, ToolCall
 from groupwise.compat.trainer import ConversationTrainer
 from groupwise.compat.trl_config import CARRIED, NO_EFFECT, ONLY, page
+from groupwise.compat.trl_tools import EnvironmentRow, Factories, ToolTalk, toolbox_of
 from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.event_loop import EventLoop
 from groupwise.language.loading import load_model
+from groupwise.types import Task
 
 ROWS = [{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(12)]
 
@@ -92,7 +98,7 @@ def test_a_script_of_trl_trains_with_all_columns_and_several_weighted_rewards(tm
     assert int(seen["prompts"][0].partition("+")[0]) + 1 == int(seen["answer"][0])
     first, last = trainer.state.log_history[0], trainer.state.log_history[-1]
     assert {"loss", "reward", "reward_std", "entropy", "learning_rate", "grad_norm", "step"} <= first.keys()
-    assert first["rewards/right/mean"] == 0.5
+    assert first["rewards/right/mean"] == pytest.approx(2 / 3)  # as in TRL, over those that it scored
     assert (last["step"], trainer.state.global_step) == (2, 2)
     metrics = trainer.evaluate()
     assert metrics["eval_reward"] < 3
@@ -169,13 +175,95 @@ def test_the_methods_of_an_environment_are_tools_and_its_reward_counts(tmp_path:
 
     trainer = trained(tmp_path, spoken, rows, max_steps=1, made={"environment_factory": Counter})
     logged = trainer.state.log_history[0]
-    assert logged["reward"] == pytest.approx(logged["rewards/spoken/mean"] + logged["rewards/environment/mean"])
+    assert logged["reward"] == pytest.approx(logged["rewards/spoken/mean"] + logged["rewards/Counter/mean"])
     assert all(said[0]["role"] == "assistant" for said in seen)
+
+
+class Threads(Counter):
+    """Notes the thread of every call; its tools use what only the main thread may."""
+
+    seen: ClassVar[set[int]] = set()
+
+    def reset(self, **columns: Any) -> str:
+        self.seen.add(threading.get_ident())
+        return super().reset(**columns)
+
+    def alarm(self) -> str:
+        """Set a timer, as scripts do."""
+        self.seen.add(threading.get_ident())
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        return "set"
+
+    @property
+    def broken(self) -> str:
+        raise AssertionError("nobody asked for this")
+
+    async def get_reward(self) -> float:  # type: ignore[override]
+        return 1.0
+
+
+def test_code_that_is_not_async_runs_in_the_thread_that_trains() -> None:
+    task = Task("t", EnvironmentRow((({"role": "user", "content": "Go."}),), "", {"answer": "1"}), 0)
+    talk = ToolTalk(toolbox_of([]), Factories(Threads))
+
+    async def played() -> Any:
+        opening = await talk.reset(task)
+        calls = (ToolCall("1", "alarm", {}), ToolCall("2", "add", {"number": 2}))
+        return opening, await talk.step(Reply("", calls)), talk.for_reward.count
+
+    loop = EventLoop("test")
+    opening, answered, count = loop.run(played())
+    loop.close()
+    assert opening.messages[-1]["content"] == "Go. Count."
+    assert [message["content"] for message in answered.messages] == ["set", "2"]
+    assert (count, Threads.seen) == (2, {threading.main_thread().ident})
+
+
+def test_rewards_get_the_environments_which_may_own_the_prompts(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def counted(environments: Any, log_metric: Any, **columns: Any) -> list[float]:
+        seen.append((threading.get_ident(), [type(one) for one in environments]))
+        log_metric("mine", 3.0)
+        return [float(n) for n in range(len(environments))]
+
+    made = {"environment_factory": {"one": Counter, "two": Threads}}
+    trainer = trained(tmp_path, counted, [{"environment": "one"}, {"environment": "two"}], max_steps=1, made=made)
+    logged = trainer.state.log_history[0]
+    assert {kind for _, kinds in seen for kind in kinds} == {Counter, Threads}
+    assert {thread for thread, _ in seen} == {threading.main_thread().ident}
+    assert (logged["rewards/Counter/mean"], logged["rewards/Threads/mean"], logged["mine"]) == (0.0, 1.0, 3.0)
+    alone = trained(tmp_path / "alone", counted, None, max_steps=1, made={"environment_factory": Threads})
+    assert alone.state.global_step == 1
+
+
+def test_trls_own_arguments_are_taken(tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl")
+    given = arguments(tmp_path, steps_per_generation=2, lr_scheduler_type="cosine", beta=0.04, logging_steps=3)
+    theirs = trl.GRPOConfig(**given, report_to="none")
+    theirs.chat_template_kwargs = {"enable_thinking": False}
+    ours = groupwise.GRPOConfig.from_trl(theirs)
+    both = [one.settings(12, device="cpu", evaluates=False) for one in (ours, groupwise.GRPOConfig(**given))]
+    assert both[0] == both[1].replace(chat_template_kwargs={"enable_thinking": False})
+    theirs.use_vllm = True
+    with pytest.raises(ConfigError, match="use_vllm=True"):
+        groupwise.GRPOTrainer("tiny", brief, args=theirs, train_dataset=ROWS)
 
 
 @pytest.mark.parametrize(
     ("made", "words"),
     [
+        ({"train_dataset": ["2+2="]}, "row 0 of train_dataset is '2\\+2='"),
+        ({"train_dataset": [{"prompt": 3}]}, "has the prompt 3"),
+        ({"train_dataset": [{"prompt": [{"role": "user", "content": [{"type": "image"}]}]}]}, "has the prompt"),
+        ({"train_dataset": [{"prompt": [{"role": "user"}]}]}, "an empty prompt"),
+        ({"reward_funcs": lambda completions, target: []}, "needs the column 'target'"),
+        ({"reward_funcs": lambda completions, environments: []}, "there is no environment_factory"),
+        ({"environment_factory": dict}, "the environment dict has no method reset"),
+        ({"environment_factory": Counter, "train_dataset": None, "args": None}, "nothing says how long to train"),
+        ({"optimizers": (object(), None)}, "optimizers"),
+        ({"compute_metrics": brief}, "'compute_metrics' is not an argument"),
         ({"train_dataset": [{"question": "1+1"}]}, "no column 'prompt'"),
         ({"train_dataset": []}, "train_dataset is empty"),
         ({"train_dataset": None}, "train_dataset is missing"),
@@ -184,9 +272,10 @@ def test_the_methods_of_an_environment_are_tools_and_its_reward_counts(tmp_path:
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, made: dict[str, Any], words: str) -> None:
-    usual = {"model": "tiny", "reward_funcs": brief, "train_dataset": ROWS}
+    args = groupwise.GRPOConfig(**arguments(tmp_path))
+    usual = {"model": "tiny", "reward_funcs": brief, "train_dataset": ROWS, "args": args}
     with pytest.raises(ConfigError, match=words):
-        groupwise.GRPOTrainer(args=groupwise.GRPOConfig(**arguments(tmp_path)), **{**usual, **made})
+        groupwise.GRPOTrainer(**{**usual, **made})
 
 
 def test_a_reward_of_the_wrong_length_ends_the_run_with_a_sentence(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from transformers import (
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.adapters import Lora, add_adapter
+from groupwise.language.logprobs import base_model
 from groupwise.language.policy import LanguagePolicy, ValueHead
 from groupwise.training.learner import Learner
 from groupwise.types import Batch, Tensors
@@ -550,3 +551,21 @@ def test_weights_are_loaded_in_place_and_a_refused_state_changes_none() -> None:
     policy.load_state_dict(moved)
     assert all(torch.equal(tensor, moved[name]) for name, tensor in policy.state_dict().items())
     assert [p.data_ptr() for p in (*policy.actor_parameters(), *policy.critic_parameters())] == places
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_an_adapters_dropout_acts_while_learning_alone_even_in_layers_that_are_run_again(recomputes: bool) -> None:
+    model = add_adapter(make("llama"), Lora(rank=2, options={"lora_dropout": 0.5}), seed=0)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_()
+    if recomputes:
+        base_model(model).gradient_checkpointing_enable({"use_reentrant": False})
+    policy, inputs = LanguagePolicy(model), padded(rows())
+    learned = policy.evaluate(inputs).logp
+    learned.sum().backward()
+    with torch.no_grad():
+        shown = policy.evaluate(inputs).logp
+        assert torch.equal(shown, policy.evaluate(inputs).logp)
+    assert not torch.equal(learned, shown)

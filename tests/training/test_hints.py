@@ -270,6 +270,7 @@ CASES: list[tuple[Any, Evidence, str | None]] = [
     (rules.entropy_collapsed, evidence(policy__entropy=-0.1, first_entropies=[2.5]), None),
     (rules.entropy_collapsed, evidence(policy__entropy=0.0, first_entropies=[2.5, 0.0]), None),
     (rules.entropy_collapsed, evidence(policy__entropy=0.1), None),
+    (rules.entropy_collapsed, evidence(policy__entropy=0.0, loss__supervised=0.01, first_entropies=[2.5]), None),
     (rules.entropy_collapsed, evidence(policy__entropy=[0.1] * 4, first_entropies=[2.5]), None),
     (rules.entropy_collapsed, evidence(policy__entropy=0.1, first_entropies=[2.5], **SOLVED), None),
     (rules.entropy_collapsed, evidence(policy__entropy=0.1, first_entropies=[2.5], **LEARNED), "entropy_collapsed"),

@@ -9,6 +9,7 @@ Three products share one policy (a causal language model) and one engine that sa
 
 In the order data flows:
 
+    checks               what is checked of settings before there is a run, without torch
     model_start          which weights a run starts from, and how it finds them again
     data/                problems with one answer: built-in tasks, data files, reasoning-gym
     environments/        the other side of a conversation: contract, ready-made ones, checker

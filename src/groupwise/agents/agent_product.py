@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.agents.attempt_workers import workers_and_reward
+from groupwise.agents.checks import check_agent_run as check
 from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.completion_client import RolloutScenarios
 from groupwise.agents.conversation.custom_rollout import rollout_for
@@ -14,20 +15,19 @@ from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.equipped import EquippedScenarios, scenarios_of
 from groupwise.agents.environments.verifiers_episodes import VerifiersScenarios
 from groupwise.agents.evaluation import correct_in, grade, summary
-from groupwise.agents.language_product import LanguageSource, check_tool_format, policy_of, sampling
+from groupwise.agents.language_product import LanguageSource, policy_of, sampling
 from groupwise.agents.memory.run_memory import RunMemory
 from groupwise.agents.memory.user_memory import UserMemory
 from groupwise.agents.model_start import load_start
 from groupwise.agents.model_start import open_run as open_start
 from groupwise.agents.model_start import pin_start as prepare
-from groupwise.agents.tools.tool_sources import described
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
-from groupwise.errors import ConfigError, ContractError
+from groupwise.errors import ContractError
 from groupwise.event_loop import EventLoop
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
-from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
+from groupwise.language.samplers.sampler_choice import engine_for
 from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.memory.run_start import rewind_for_run, start_from
 from groupwise.rewards.combination import absolute
@@ -47,31 +47,6 @@ __all__ = ["build", "check", "open_run", "prepare"]
 
 SHOWN, LONGEST = 8, 2000  # conversations shown in reports, and characters of each
 CHECKED = 4  # scenarios that the environment checker tries
-
-
-def check(cfg: TrainingConfig) -> tuple[str, ...]:
-    """Refuse settings that no run can be made of; return which tools the model will have."""
-    scenarios = scenarios_of(cfg)
-    if cfg.task.options.get("memory") and isinstance(scenarios, RolloutScenarios):
-        message = "task.options.memory has no effect on a rollout function, which writes its own messages"
-        raise ConfigError(message, hint="Let the function use a UserMemory itself.", field="task.options.memory")
-    find_reward(cfg.reward)
-    check_tool_format(cfg)
-    check_sampler(cfg)
-    return tools_found(scenarios)
-
-
-def tools_found(scenarios: Scenarios) -> tuple[str, ...]:
-    """What else the run will talk to, for a person; servers are started for this and stopped again."""
-    if isinstance(scenarios, VerifiersScenarios):
-        scenarios.close()
-        return (f"{len(scenarios.train) + len(scenarios.test)} tasks of {scenarios.name}, an environment of verifiers",)
-    if not isinstance(scenarios, EquippedScenarios):
-        return ()
-    try:
-        return tuple(described(scenarios.toolbox.tools.values()))
-    finally:
-        scenarios.close()
 
 
 def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:

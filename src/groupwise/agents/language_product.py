@@ -3,6 +3,8 @@
 problems → Completions → groups of answers → reward → training rows
 """
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,10 +13,12 @@ import numpy as np
 import torch
 
 from groupwise.agents.attempt_workers import workers_and_reward
-from groupwise.agents.conversation.call_formats import named_format
+from groupwise.agents.checks import check_language_run as check
+from groupwise.agents.checks import usable_problems
 from groupwise.agents.conversation.chat_template import template_of
 from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
-from groupwise.agents.data.dataset import DataProblems, find_problems, listed
+from groupwise.agents.data.dataset import DataProblems, find_problems
+from groupwise.agents.data.kept_problems import is_noted, note
 from groupwise.agents.data.problems import Problems
 from groupwise.agents.evaluation import as_groups, greedy_evaluation
 from groupwise.agents.model_start import load_start, open_run, pin_start
@@ -23,10 +27,10 @@ from groupwise.config.rules import needs_critic
 from groupwise.language.engine import SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
-from groupwise.language.samplers.sampler_choice import check_sampler, engine_for
+from groupwise.language.samplers.sampler_choice import engine_for
 from groupwise.language.samplers.token_engine import TokenEngine
 from groupwise.rewards.combination import absolute
-from groupwise.rewards.registry import add_reward, find_reward
+from groupwise.rewards.registry import find_reward
 from groupwise.rewards.scoring import per_attempt
 from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.batch_source import Collate, GroupSource, NumberedTasks, Rollout
@@ -37,19 +41,11 @@ from groupwise.types import Array, End, Group, Policy, Reward, Score, Task, Traj
 
 __all__ = ["build", "check", "open_run", "prepare"]
 
-add_reward("program", "groupwise.agents.program_reward:ProgramTestReward")
-
 ROOM = 16_384  # sampled tokens of all answers that are generated at once
 
 
 def prepare(cfg: TrainingConfig) -> TrainingConfig:
     return pin_start(cfg)
-
-
-def check(cfg: TrainingConfig) -> tuple[str, ...]:
-    check_tool_format(cfg)
-    check_sampler(cfg)
-    return usable_problems(find_problems(cfg.task), find_reward(cfg.reward))[1]
 
 
 def build(
@@ -84,29 +80,6 @@ def build(
     return Parts(policy, source, evaluation, lambda: evaluation.shown, notes=notes)
 
 
-def check_tool_format(cfg: TrainingConfig) -> None:
-    """Refuse the name of a format that neither we nor code of the user's own has registered."""
-    if cfg.language.tool_format is not None:
-        named_format(cfg.language.tool_format)
-
-
-def usable_problems(problems: Problems, reward: Reward | None) -> tuple[Problems, tuple[str, ...]]:
-    """Return the problems that the reward can score fairly, and a note about those that are left out.
-
-    A reward may have a method `unfit(tasks)`, which returns the ids of tasks to leave out, each with the reason.
-    Generated problems are not listed, so such a reward can refuse them only one at a time.
-    """
-    unfit = getattr(reward, "unfit", None)
-    if not isinstance(problems, DataProblems) or unfit is None:
-        return problems, ()
-    tasks = [Task(problem.place, problem) for problem in problems]
-    faults = unfit(tasks)
-    if not faults:
-        return problems, ()
-    verb = "is" if len(faults) == 1 else "are"
-    return problems.without(faults), (f"{len(faults)} of {len(tasks)} tasks {verb} left out: {listed(faults)}",)
-
-
 def policy_of(cfg: TrainingConfig, language: LanguageModel, reference: LanguagePolicy | None = None) -> LanguagePolicy:
     """Return the model as the policy to train; `reference` is that of an earlier policy."""
     return LanguagePolicy(
@@ -124,8 +97,16 @@ def answers_at_once(cfg: TrainingConfig) -> int:
 
 def check_listed(problems: Problems, tokenizer: Any, limit: int, options: Mapping[str, Any] | None = None) -> None:
     """Check all prompts of a data file before the run starts; generated problems are checked when they are drawn."""
-    if isinstance(problems, DataProblems):
+    if not isinstance(problems, DataProblems):
+        return
+    inner = getattr(tokenizer, "backend_tokenizer", None)
+    kept = problems.kept if inner is not None else None
+    words = [inner.to_str() if inner is not None and kept else "", tokenizer.chat_template, limit, dict(options or {})]
+    key = hashlib.sha256(json.dumps(words, default=repr).encode()).hexdigest()[:32]
+    if kept is None or not is_noted(kept, key):
         check_prompts(problems, tokenizer, limit, options)
+        if kept is not None:
+            note(kept, key)
 
 
 def sampling(cfg: TrainingConfig, **changes: Any) -> SamplingParams:

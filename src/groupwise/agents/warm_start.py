@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 from groupwise.agents.agent_product import ConversationEvaluation, frame_of
+from groupwise.agents.checks import check_warm_start as check
+from groupwise.agents.checks import demonstration_of, listed_problems, talks
 from groupwise.agents.conversation.chat_format import Frame
 from groupwise.agents.conversation.prompts import insist_on_plain_text, insist_on_room, prompt_ids
-from groupwise.agents.data.dataset import DataProblems, find_problems
+from groupwise.agents.data.dataset import find_problems
 from groupwise.agents.data.problems import Problem, Problems
 from groupwise.agents.data.rows import refused
 from groupwise.agents.environments.contract import Observation, Scenarios
 from groupwise.agents.environments.equipped import EquippedScenarios, scenarios_of
-from groupwise.agents.environments.registry import names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
-from groupwise.agents.language_product import check_listed, check_tool_format, grader
+from groupwise.agents.language_product import check_listed, grader
 from groupwise.agents.model_start import load_start, open_run
 from groupwise.agents.model_start import pin_start as prepare
 from groupwise.config import TrainingConfig
@@ -31,7 +32,6 @@ from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rewards.scoring import RewardScorer, per_attempt
-from groupwise.rollout.backends import insist_local
 from groupwise.training.session import Parts
 from groupwise.training.token_attempts import Row, imitation
 from groupwise.types import Array, Batch, Message, Policy, Task
@@ -61,33 +61,6 @@ def ended(tokenizer: Any, ids: list[int], own: list[bool]) -> tuple[list[int], l
     if not tokenizer.decode(ids[stop - 1 : stop], skip_special_tokens=True):
         return ids, own
     return [*ids[:stop], tokenizer.eos_token_id], [*own[:stop], True]
-
-
-def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
-    """Return the scenario's demonstration; refuse scenarios that have none."""
-    if not hasattr(scenarios, "demonstration"):
-        hint = "Add a method demonstration(scenario) that returns messages, or train without a warm start."
-        raise refused(f"{scenarios.name!r} has no demonstrations to imitate", hint)
-    messages: Sequence[Message] = scenarios.demonstration(scenario)
-    return messages
-
-
-def talks(cfg: TrainingConfig) -> bool:
-    """Whether what is imitated are conversations, not answers."""
-    tools = getattr(cfg, "tools", None)  # settings of a language run have none
-    return names_scenarios(cfg.task) or bool(tools and tools.sources)
-
-
-def check(cfg: TrainingConfig) -> None:
-    insist_local(cfg.rollout, "a warm start makes no attempts")
-    if talks(cfg):
-        scenarios = scenarios_of(cfg)
-        check_tool_format(cfg)
-        demonstration_of(scenarios, scenarios.training(cfg.run.seed, 0))
-        return
-    problems = find_problems(cfg.task)
-    for problem in _listed(problems) or [problems.training(cfg.run.seed, 0)]:
-        problems.demonstration(problem)
 
 
 def build(cfg: TrainingConfig) -> Parts:
@@ -129,11 +102,6 @@ def _of_scenarios(cfg: TrainingConfig, frame: Frame, policy: LanguagePolicy, eng
     return source, ConversationEvaluation(cfg, scenarios, engine, frame, EnvironmentReward(), source.scorer, shown.loop)
 
 
-def _listed(problems: Problems) -> Sequence[Problem]:
-    """Return all training problems if they are listed; generated ones are checked when they are drawn."""
-    return problems.train if isinstance(problems, DataProblems) else []
-
-
 class DemonstratedAnswers:
     """Problems with their right answers, as tokens and a mask of the answer."""
 
@@ -158,7 +126,7 @@ class DemonstratedAnswers:
 
     def check(self) -> None:
         """Refuse demonstrations that cannot be learned from before the run starts; only long ones are encoded."""
-        for problem in _listed(self.problems):
+        for problem in listed_problems(self.problems):
             shown = self.problems.demonstration(problem)
             insist_on_plain_text(problem, self.frame.special, shown)
             if len(problem.text.encode()) + len(shown.encode()) >= self.limit // 2:

@@ -111,7 +111,8 @@ def answered(starter: Starter, given: dict[str, str], asking: bool) -> dict[str,
             answers[question.option] = question.usual
         else:
             among = f" (one of {', '.join(name for name, _ in question.choices)})" if question.choices else ""
-            raise ConfigError(f"--{question.option} is missing{among}", hint=question.words)
+            example = f" For example --{question.option} {question.choices[0][0]}." if question.choices else ""
+            raise ConfigError(f"--{question.option} is missing{among}", hint=f"{question.words}{example}")
     return answers
 
 

@@ -16,7 +16,8 @@ from groupwise.compat.clipped_ppo import ClippedPPO
 from groupwise.compat.rollouts import as_trajectory, fitting_policy, in_groups, summaries_of, trajectory_of
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
-from groupwise.control.grpo import critic_values, refuse_sequence_losses, rows_of_steps
+from groupwise.control.checks import refuse_sequence_losses
+from groupwise.control.grpo import critic_values, rows_of_steps
 from groupwise.control.policy import MLPPolicy
 from groupwise.core.grouping.kmeans import Floats, Ints
 from groupwise.core.grouping.strategies import HISTORY, Adaptive, make_grouping

@@ -7,10 +7,12 @@ other value is refused with what to use instead. Nothing is silently ignored. `p
 prints docs/trl_arguments.md.
 """
 
+import dataclasses
 import difflib
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from enum import Enum
+from typing import Any, Self
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
@@ -113,23 +115,43 @@ SAMPLED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 NEVER = 1 << 30
 
 
+def is_trls_own(given: Any) -> bool:
+    return any(kind.__name__ == "GRPOConfig" and kind.__module__.startswith("trl.") for kind in type(given).__mro__)
+
+
 class GRPOConfig:
     """The arguments of a run as TRL names them; docs/trl_arguments.md lists them all."""
 
     def __init__(self, output_dir: str | None = None, **given: Any) -> None:
         values = {**CARRIED, **{name: allowed[0] for name, (allowed, _) in ONLY.items()}, "output_dir": output_dir}
-        for name, value in given.items():
-            if name not in values and name not in NO_EFFECT:
-                near = difflib.get_close_matches(name, [*values, *NO_EFFECT], 1)
-                hint = f"Did you mean {near[0]!r}?" if near else "docs/trl_arguments.md lists the arguments."
-                raise ConfigError(f"{name!r} is not an argument of TRL 1.16's GRPOConfig", hint=hint, field=name)
-            allowed, instead = ONLY.get(name, ((value,), ""))
-            if value not in allowed:
-                message = f"GRPOConfig({name}={value!r}) is not supported here"
-                raise ConfigError(message, hint=f"{instead[0].upper()}{instead[1:]}.", field=name)
-            values[name] = value
         self.__dict__.update(values)
+        for name, value in given.items():
+            setattr(self, name, value)
         self._check()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in CARRIED and name not in ONLY and name not in NO_EFFECT:
+            near = difflib.get_close_matches(name, [*CARRIED, *ONLY, *NO_EFFECT], 1)
+            hint = f"Did you mean {near[0]!r}?" if near else "docs/trl_arguments.md lists the arguments."
+            raise ConfigError(f"{name!r} is not an argument of TRL 1.16's GRPOConfig", hint=hint, field=name)
+        value = value.value if isinstance(value, Enum) else value
+        allowed, instead = ONLY.get(name, ((value,), ""))
+        if value not in allowed:
+            message = f"GRPOConfig({name}={value!r}) is not supported here"
+            raise ConfigError(message, hint=f"{instead[0].upper()}{instead[1:]}.", field=name)
+        self.__dict__[name] = value
+
+    @classmethod
+    def from_trl(cls, theirs: Any) -> Self:
+        """The same arguments from TRL's own object, such as its command line's parser makes."""
+        # What TRL fills in by itself differs from the declared defaults, so compare with an object it has filled in.
+        usual = type(theirs)(output_dir=theirs.output_dir, use_cpu=theirs.use_cpu)
+        given = {one.name: getattr(theirs, one.name) for one in dataclasses.fields(theirs) if one.init}
+        changed = {name: value for name, value in given.items() if value != getattr(usual, name)}
+        changed.pop("output_dir", None)
+        if changed.pop("steps_per_generation", None) is not None:  # TRL sets both, each from the other
+            changed["generation_batch_size"] = theirs.generation_batch_size
+        return cls(theirs.output_dir, use_cpu=theirs.use_cpu, **{k: v for k, v in changed.items() if k != "use_cpu"})
 
     def __repr__(self) -> str:
         changed = {name: value for name, value in self.__dict__.items() if CARRIED.get(name, value) != value}

@@ -19,7 +19,8 @@ acting         how its numbers become an action, without torch
 soft_modules   a network for several tasks, to use in place of the usual layers
 normaliser     running means and scales of observations and returns
 episode_workers  the same episodes, shared out among workers
-grpo           GRPO: groups of episodes → batches, evaluation, and the settings it refuses
+checks         what is checked of settings before there is a run, without torch
+grpo           GRPO: groups of episodes → batches, and evaluation
 ppo            PPO: fixed-length segments → batches; the baseline, in one file
 model          `ControlModel`: learn, predict, save and load as in Stable-Baselines3
 evaluation     `evaluate_policy`: the same score by name, in Gymnasium, wrapped or on a vector

@@ -33,6 +33,7 @@ CONTROL = Product(
     name="control",
     summary="a small network learns an environment from groups of episodes",
     implementation="groupwise.control.grpo",
+    checks="groupwise.control.checks:check_groups",
     defaults={**SMALL_NETWORK, "estimator": "group_rtg", "advantage_scale": "batch_std", "num_generations": 8},
     metrics=METRICS,
     nameable=NAMEABLE,
@@ -41,6 +42,7 @@ PPO = Product(
     name="ppo",
     summary="the PPO baseline on the same environments",
     implementation="groupwise.control.ppo",
+    checks="groupwise.control.checks:check_ppo",
     grouped=False,
     # Stable-Baselines3's: no value clipping, and vf_coef 0.5 on a loss without the factor ½ that ours has.
     defaults={

@@ -16,16 +16,18 @@ from torch import Tensor
 
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
+from groupwise.control.checks import check_groups as check
+from groupwise.control.checks import insist_on_network
 from groupwise.control.environments import make_environment
 from groupwise.control.episode_workers import EpisodeWorker, collect_on_workers
 from groupwise.control.gif import write_gif
-from groupwise.control.multitask import MultiTask, TaskCurriculum, insist_on_several_tasks
+from groupwise.control.multitask import MultiTask, TaskCurriculum
 from groupwise.control.normaliser import Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.soft_modules import soft_modules
 from groupwise.control.spaces import Interface, interface_of
 from groupwise.core import loss_rule
-from groupwise.errors import ConfigError, ContractError
+from groupwise.errors import ContractError
 from groupwise.rewards.function import EnvironmentReward
 from groupwise.rollout.backends import RolloutWorkers, make_workers
 from groupwise.rollout.checker import check_environment
@@ -64,11 +66,7 @@ def network_of(cfg: TrainingConfig, interface: Interface) -> Network | None:
     policy = cfg.policy
     if policy.architecture == "layers":
         return None
-    if not interface.tasks:
-        given = f"policy.architecture = {policy.architecture!r}"
-        message = f"{given} is routed by task, but {cfg.task.environment} does not tell its task"
-        hint = "Train on a suite, such as reward-scales or a TOML file of tasks, or leave it out."
-        raise ConfigError(message, hint=hint, field="policy.architecture")
+    insist_on_network(cfg, interface)
     return soft_modules(interface.tasks, modules=policy.module_count, width=policy.module_width, seed=cfg.run.seed)
 
 
@@ -130,21 +128,6 @@ def chosen(setting: bool | None, usual: bool) -> bool:
     return usual if setting is None else setting
 
 
-def check(cfg: TrainingConfig) -> None:
-    """Refuse settings that cannot work, before a run folder exists."""
-    refuse_sequence_losses(cfg)
-    environment = make_environment(cfg.task)
-    network_of(cfg, interface_of(environment))
-    if cfg.optim.gradient_surgery != "none" and not names_its_tasks(environment):
-        insist_on_several_tasks(environment, "optim.gradient_surgery", cfg.optim.gradient_surgery)
-
-
-def names_its_tasks(environment: VectorEnvironment) -> bool:
-    """Whether the info of a reset says which task an episode is about."""
-    environment.reset([0])
-    return any(getattr(environment, "task_names", []))
-
-
 def notes(cfg: TrainingConfig) -> tuple[str, ...]:
     """Settings that were changed but have no effect here, and groups that cannot teach."""
     idle = (*IDLE_SETTINGS, *idle_sizes(cfg))
@@ -184,16 +167,6 @@ def group_notes(cfg: TrainingConfig) -> tuple[str, ...]:
             "the best of the worst: for ablations only"
         )
     return tuple(found)
-
-
-def refuse_sequence_losses(cfg: TrainingConfig) -> None:
-    """Control learns from single steps; a ratio over whole attempts is not defined for its rows."""
-    loss = cfg.loss
-    if loss.importance_level == "sequence" or loss.loss_type in ("gspo", "luspo", "vespo"):
-        given = f"loss.loss_type = {loss.loss_type!r} with importance_level = {loss.importance_level!r}"
-        message = f"{given} compares whole attempts, but a control policy learns from single steps"
-        hint = "Use grpo, bnpo, dr_grpo, dapo, cispo or sapo, at token level."
-        raise ConfigError(message, hint=hint, field="loss.loss_type")
 
 
 def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> TaskStream:

@@ -25,14 +25,14 @@ from torch import Tensor
 
 from groupwise.config import TrainingConfig
 from groupwise.control import grpo as product
+from groupwise.control.checks import check_ppo as check
 from groupwise.control.environments import make_environment
-from groupwise.control.multitask import MultiTask, insist_on_several_tasks
+from groupwise.control.multitask import MultiTask
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.spaces import interface_of
 from groupwise.core import Gae, zscore
 from groupwise.errors import ConfigError
-from groupwise.rollout.backends import insist_local
 from groupwise.rollout.segments import EnvironmentCopies, Episode, MakeTask, RolloutSegment, restarting
 from groupwise.training.estimators import ValueScales, gae_of, task_numbers
 from groupwise.training.session import Parts
@@ -63,27 +63,6 @@ def make_starts(cfg: TrainingConfig) -> MakeTask:
     """Ever new starts. In a suite each copy keeps to one task, so that every task gets the same number of steps."""
     name, seed, environment = cfg.task.environment, cfg.run.seed, make_environment(cfg.task)
     return lambda number, copy: product.start_of(environment, name, product.fresh_start(seed, number), copy)
-
-
-def check(cfg: TrainingConfig) -> None:
-    """Refuse settings that PPO cannot use, before a run folder exists."""
-    insist_local(cfg.rollout, "PPO's copies play on from one step to the next, in one process")
-    product.refuse_sequence_losses(cfg)
-    if cfg.advantage.estimator not in ("gae", "group_gae"):
-        raise ConfigError(
-            f"advantage.estimator = {cfg.advantage.estimator!r} compares attempts in a group, but PPO has no groups",
-            hint='Set advantage.estimator = "gae" (or "group_gae" for a critic in the units of each task of a suite), '
-            'or task.product = "control" for groups.',
-            field="advantage.estimator",
-        )
-    if cfg.policy.use_reference_model:
-        message = "policy.use_reference_model = true, but PPO does not use a reference model"
-        hint = "Leave it out; optim.kl_stop limits a single update."
-        raise ConfigError(message, hint=hint, field="policy.use_reference_model")
-    environment = make_environment(cfg.task)
-    product.network_of(cfg, interface_of(environment))
-    if cfg.optim.gradient_surgery != "none":
-        insist_on_several_tasks(environment, "optim.gradient_surgery", cfg.optim.gradient_surgery)
 
 
 class SegmentSource:

@@ -38,7 +38,8 @@ def write(answers: Answers, folder: Path) -> StarterFiles:
     own = place.endswith(".py")
     file = f"{stem(Path(place).stem if own else name.rpartition('/')[2])}.toml".lower()
     shown = os.path.relpath(place, folder) + colon + inner if own else name
-    notes = (f"{name} has no step limit of its own, so episodes end after {LIMIT} steps",) if limit else ()
+    limited = f"{name} is registered without a step limit: episodes end after {LIMIT} steps at the latest"
+    notes = (limited,) if limit else ()
     commands = ("groupwise doctor {file}", "groupwise train {file}")
     return StarterFiles(file, {file: _settings(name, shown, limit)}, commands, notes)
 

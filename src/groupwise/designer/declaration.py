@@ -2,9 +2,11 @@
 
 from typing import Literal
 
+from groupwise.config import TrainingConfig
 from groupwise.config.fields import Section, setting
 from groupwise.config.nameable import DataFile, Known, Row, plain
 from groupwise.config.sections import MemorySettings, ScoringSettings
+from groupwise.errors import ConfigError
 from groupwise.products import Metric, Product
 
 
@@ -47,6 +49,7 @@ DESIGNER = Product(
     name="designer",
     summary="a graph policy learns to design workflows for requirements",
     implementation="groupwise.designer.product",
+    checks="groupwise.designer.declaration:check",
     sections=(GenerationSettings, MemorySettings, ScoringSettings, CorrectionSettings),
     # Those of designer.toml, with which the shipped policy was trained, for shorter runs.
     defaults={
@@ -85,3 +88,22 @@ DESIGNER = Product(
         Metric(name="eval/attempts", meaning="held-out requirements that were designed for", unit="requirements"),
     ),
 )
+
+
+def check(cfg: TrainingConfig) -> None:
+    """Refuse settings that no designer run can be made of."""
+    if cfg.advantage.estimator != "outcome":
+        raise ConfigError(
+            f"advantage.estimator = {cfg.advantage.estimator!r} needs rewards of single steps; a design has one score",
+            hint='Set advantage.estimator = "outcome".',
+            field="advantage.estimator",
+        )
+    edit_share(cfg)
+
+
+def edit_share(cfg: TrainingConfig) -> float:
+    """`task.options.edit_share`: the share of groups that consist of edits of one plan."""
+    given, name = cfg.task.options.get("edit_share", 0.0), "task.options.edit_share"
+    if not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise ConfigError(f"{name} = {given!r}; it must be between 0 and 1", field=name)
+    return float(given)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from groupwise.config import TrainingConfig
 from groupwise.designer.construction import construct
-from groupwise.designer.declaration import CorrectionSettings
+from groupwise.designer.declaration import CorrectionSettings, edit_share
 from groupwise.designer.features import NUMBERS, features_of
 from groupwise.designer.generations import Candidate, DesignDraft, Generations
 from groupwise.designer.memory import Recalls
@@ -29,7 +29,6 @@ from groupwise.designer.problem import CANDIDATES, FEATURES, Bools, DesignProble
 from groupwise.designer.results.outcome import GenerationMetrics, PolicyUpdateResult
 from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, score_design
-from groupwise.errors import ConfigError
 from groupwise.rollout.backends import RolloutWorkers
 from groupwise.training.batch_source import BatchRows, GroupSource, NumberedTasks
 from groupwise.training.estimators import Attempts
@@ -202,14 +201,6 @@ def _fill(table: dict[str, np.ndarray], row: int, member: Trajectory, one: _Stat
     table["next_known"][row, :turns, :units] = member.obs[few:, :units]
     table["next_legal"][row, :turns, :units] = member.action_mask[few:, :units]
     table["next_choices"][row, :turns] = member.actions[few:]
-
-
-def edit_share(cfg: TrainingConfig) -> float:
-    """`task.options.edit_share`: the share of groups that consist of edits of one plan."""
-    given, name = cfg.task.options.get("edit_share", 0.0), "task.options.edit_share"
-    if not isinstance(given, int | float) or not 0 <= given <= 1:
-        raise ConfigError(f"{name} = {given!r}; it must be between 0 and 1", field=name)
-    return float(given)
 
 
 class Drafts:

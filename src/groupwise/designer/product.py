@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.designer.declaration import DESIGNER
-from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_share, likeliest, scorer_of
+from groupwise.designer.declaration import DESIGNER, check
+from groupwise.designer.learning import Collation, DesignReward, Drafts, likeliest, scorer_of
 from groupwise.designer.memory import Recalls, RememberingSource, open_memory
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.results.report import report_sections
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
-from groupwise.errors import ConfigError
 from groupwise.memory.run_start import start_from
 from groupwise.rollout.backends import make_workers
 from groupwise.training.batch_source import NumberedTasks
@@ -27,17 +26,6 @@ from groupwise.types import Policy, Tensors
 from groupwise.workflows.requirements import Requirements
 
 __all__ = ["build", "check", "open_run", "prepare", "report_sections"]
-
-
-def check(cfg: TrainingConfig) -> None:
-    """Refuse settings that no designer run can be made of."""
-    if cfg.advantage.estimator != "outcome":
-        raise ConfigError(
-            f"advantage.estimator = {cfg.advantage.estimator!r} needs rewards of single steps; a design has one score",
-            hint='Set advantage.estimator = "outcome".',
-            field="advantage.estimator",
-        )
-    edit_share(cfg)
 
 
 def prepare(cfg: TrainingConfig) -> TrainingConfig:

@@ -76,9 +76,11 @@ class LanguagePolicy:
         self.model, self.temperature, self.chunk_bytes = model, temperature, chunk_bytes
         self.has_adapter = has_adapter(model)
         # An adapter's dropout, if its settings ask for one, is on while the policy learns; all other dropout is off.
-        self._dropout = adapter_dropout(model)
-        _switch_off_dropout(model, self._dropout)
+        dropout = adapter_dropout(model)
+        _switch_off_dropout(model, dropout)
         model.eval()
+        for module in dropout:
+            module.register_forward_pre_hook(_on_while_learning)
         self.value_head = _value_head(model, seed) if critic else None
         self._head = find_head(model, temperature)
         self._shares_prompts = self._head is not None and can_share(self._head.decoder)
@@ -223,8 +225,8 @@ class LanguagePolicy:
 
     @contextmanager
     def _checkpointing(self) -> Iterator[None]:
-        """Put layers that should recompute their activations into training mode: only there do they. Dropout too."""
-        layers = [*self._recomputing_layers(), *(self._dropout if torch.is_grad_enabled() else [])]
+        """Put layers that should recompute their activations into training mode: only there do they."""
+        layers = self._recomputing_layers()
         for layer in layers:
             layer.training = True
         try:
@@ -232,6 +234,11 @@ class LanguagePolicy:
         finally:
             for layer in layers:
                 layer.training = False
+
+
+def _on_while_learning(dropout: nn.Module, _: Any) -> None:
+    # Also when a layer is run again in the backward pass, but not when the model samples.
+    dropout.training = torch.is_grad_enabled()
 
 
 def _switch_off_dropout(model: nn.Module, wanted: Sequence[nn.Module]) -> None:

@@ -13,5 +13,5 @@ Each package uses only the ones before it:
     commands     `groupwise solve` and `groupwise search`
     starter      `groupwise init` for a problem
 
-`declaration` is what the rest of the package knows of the product before a run asks for it.
+`declaration` is what the rest of the package knows of the product before a run asks for it, `checks` what it refuses.
 """

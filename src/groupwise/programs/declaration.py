@@ -9,6 +9,8 @@ from groupwise.config.sections import LanguageSettings, SamplingSettings, VllmSe
 from groupwise.products import Metric, Product
 from groupwise.programs.problems import FAMILIES, OFFLINE
 
+TINY = "tiny"  # a model made from scratch, which writes nothing yet
+
 
 class CodeOptions(Section):
     """What a run of the product does besides GRPO on the policy's own groups."""
@@ -57,6 +59,7 @@ CODE = Product(
     name="code",
     summary="a language model learns to write programs by search, imitation and GRPO",
     implementation="groupwise.programs.learning.product",
+    checks="groupwise.programs.checks:check",
     grouped=False,
     sections=(SamplingSettings, LanguageSettings, VllmSettings),
     defaults={

@@ -181,7 +181,7 @@ def _called(name: str, function: Callable[..., Any], *arguments: object) -> Any:
     try:
         return function(*arguments)
     except (Exception, asyncio.CancelledError) as error:
-        return _raised(name, error)
+        return raised(name, error)
 
 
 async def _settled(name: str, answer: Any) -> Any:
@@ -192,9 +192,9 @@ async def _settled(name: str, answer: Any) -> Any:
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # we are being cancelled, not something inside the reward
             raise
-        return _raised(name, error)
+        return raised(name, error)
     except Exception as error:
-        return _raised(name, error)
+        return raised(name, error)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
@@ -246,7 +246,7 @@ def is_async(reward: object) -> bool:
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(getattr(reward, "__call__", None))  # noqa: B004
 
 
-def _raised(name: str, error: BaseException) -> Failed:
+def raised(name: str, error: BaseException) -> Failed:
     hint = error.hint if isinstance(error, GroupwiseError) else ""
     try:
         words = str(error)

@@ -86,13 +86,14 @@ class CompletionsReward:
         answer = self.function(**{**wanted, **self.options})
         return self._later(answer) if hasattr(answer, "__await__") else self._scores(answer)
 
+    by_columns = True  # whether it can score a task depends on the names of its columns alone
+
     def unfit(self, tasks: Sequence[Task]) -> dict[str, str]:
         """The ids of tasks that lack a column the function needs, each with which."""
         return {task.id: missing for task in tasks if (missing := self._missing(task))}
 
     def _missing(self, task: Task) -> str:
-        own = {"prompts", "completions", "completion_ids", *GIVEN}
-        lacking = [name for name in self.needs if name not in own and known(task, name) is None]
+        lacking = [name for name in self.needs if name not in OWN and known(task, name) is None]
         if not lacking:
             return ""
         there = ", ".join(map(str, _columns(task))) or "none"
@@ -131,6 +132,8 @@ class CompletionsReward:
 
 GIVEN: Mapping[str, Any] = {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore}
 """What TRL hands to a reward that names it, and we have nothing for."""
+OWN = frozenset({"prompts", "completions", "completion_ids", *GIVEN})
+"""What a function of TRL's form gets besides columns."""
 
 
 def _columns(task: Task) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ KEEP = 20
 WATCHED = (
     "groups/zero_spread_share", "groups/close_share", "groups/failed_share", "advantage/std", "attempt/truncated_share",
     "attempt/length_mean", "policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high",
-    "optim/epochs", "optim/steps", "optim/grad_norm",
+    "optim/epochs", "optim/steps", "optim/grad_norm", "loss/supervised",
     "answers/sameness", "answers/repetition", "answers/parroting", "answers/words",
 )  # fmt: skip
 ANSWERS = tuple(name for name in WATCHED if name.startswith("answers/"))

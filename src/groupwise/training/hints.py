@@ -106,6 +106,8 @@ def entropy_collapsed(e: Evidence) -> Hint | None:
     values, start = e.last("policy/entropy", RECENT), e.first_entropies
     if not values or not start or min(start) <= 0 or min(values) < 0 or e.solved:
         return None
+    if e.last("loss/supervised", 1):  # it imitates: to become certain is what it is for
+        return None
     # A twentieth of the entropy at the start, and the reward is not rising: collapsed, not converging.
     if max(values) > 0.05 * fmean(start) or e.rising(2 * RECENT):
         return None

@@ -305,6 +305,7 @@ def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, aske
     """The pools, and which of them do each activity: roles, or teams of resources that do similar work."""
     if not any(one.resource or one.role for one in work):
         notes.append("the log names no resources, so there are no pools")
+        notes.append("a column of resources with another name: `groupwise requirements LOG --column resource=NAME`")
         return {}, {}
     resources = len({one.resource for one in work})
     if resources > MOST_RESOURCES and not any(one.role for one in work):

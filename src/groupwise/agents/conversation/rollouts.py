@@ -181,10 +181,12 @@ class Conversation:
         self.messages: list[Message] = []
         self.opening = 0  # how many messages came before the model's first turn
         self.parts: dict[str, float] = {}
+        self.kept: dict[str, Any] = {}
 
     async def run(self) -> Trajectory:
         end, error = await self._ending()
         meta = {
+            **self.kept,
             **spoken_meta(self.messages, self.opening),
             "parts": self.parts,
             "tokens": token_texts(self.setting.frame.tokenizer, self.transcript.ids),
@@ -199,6 +201,8 @@ class Conversation:
             try:
                 return await self._turns(environment), None
             finally:
+                if hasattr(environment, "for_reward"):
+                    self.kept["environment"] = environment.for_reward
                 if hasattr(environment, "close"):
                     await environment.close()
         except AttemptLost:

@@ -15,11 +15,13 @@ import inspect
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
+from groupwise.agents.data.kept_problems import find, keep, kept_folder
 from groupwise.agents.data.problems import TASKS, Epochs, Problem, Problems, template_options
 from groupwise.agents.data.reasoning_gym import PREFIX, GymProblems
 from groupwise.agents.data.rows import READERS, DataRow, read_rows, read_splits, refused
@@ -201,10 +203,20 @@ class DataProblems(Epochs[Problem]):
     def __init__(self, path: Path, options: DataOptions) -> None:
         self.name = path.stem or path.resolve().name
         self.options = options
+        self.kept = kept_folder([path, *([Path(options.eval_file)] if options.eval_file else [])], asdict(options))
+        known = find(self.kept) if self.kept is not None else None
+        if known is not None:
+            about = known[2]
+            self.check: Check = find_check(options.check, about["columns"])
+            self.same_columns = bool(about["same"])
+            super().__init__(known[0], known[1])
+            return
         rows, held_out = read_splits(path)
         if options.eval_file:
             held_out = read_rows(Path(options.eval_file))
-        self.check: Check = find_check(options.check, sorted({name for row in rows for name in row.columns}))
+        columns = sorted({name for row in rows for name in row.columns})
+        self.check = find_check(options.check, columns)
+        self.same_columns = all(len(row.columns) == len(columns) for row in rows)
         problems = self._problems(rows)
         if held_out is None:
             train, test = split(problems, options.held_out_share, str(path))
@@ -216,10 +228,13 @@ class DataProblems(Epochs[Problem]):
             if not train:
                 raise refused(f"{path}: every training prompt is also held out for evaluation", "Hold out other rows.")
         super().__init__(train, test)
+        about = {"columns": columns, "same": self.same_columns, "json": path.suffix.lower() in (".json", ".jsonl")}
+        if self.kept is not None and not keep(self.kept, train, test, about):
+            self.kept = None
 
     def __iter__(self) -> Iterator[Problem]:
         """All problems: training, then held-out ones."""
-        return iter([*self.train, *self.test])
+        return chain(self.train, self.test)
 
     @property
     def has_check(self) -> bool:
@@ -229,6 +244,7 @@ class DataProblems(Epochs[Problem]):
     def without(self, faults: Mapping[str, str]) -> Self:
         """The problems except those at these places; refuses to leave none to train on, or none to evaluate on."""
         left = copy.copy(self)
+        left.kept = None
         train, test = ([p for p in side if p.place not in faults] for side in (self.train, self.test))
         for name, some, before in (("training", train, self.train), ("held-out", test, self.test)):
             if before and not some:

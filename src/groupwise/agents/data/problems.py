@@ -77,7 +77,7 @@ class Problem:
         """The prompt as plain text."""
         if isinstance(self.prompt, str):
             return self.prompt
-        return "\n".join(message["content"] for message in self.prompt)
+        return "\n".join(message.get("content") or "" for message in self.prompt)
 
 
 class Problems(Protocol):
@@ -102,7 +102,7 @@ T = TypeVar("T")
 class Epochs(Generic[T]):
     """Training items in a new order every epoch, and held-out items."""
 
-    def __init__(self, train: list[T], test: list[T]) -> None:
+    def __init__(self, train: Sequence[T], test: Sequence[T]) -> None:
         self.train, self.test = train, test
         self._orders: dict[tuple[int, int], list[int]] = {}
 
@@ -113,7 +113,7 @@ class Epochs(Generic[T]):
     def held_out(self, seed: int, count: int) -> list[T]:
         """Return `count` held-out items; all of them if there are no more."""
         test = self.test or self.train
-        return test if count >= len(test) else random.Random(seed).sample(test, count)
+        return list(test) if count >= len(test) else random.Random(seed).sample(test, count)
 
     def _order(self, seed: int, epoch: int) -> list[int]:
         if (seed, epoch) not in self._orders:

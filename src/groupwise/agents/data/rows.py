@@ -1,6 +1,6 @@
 """Reads data files into rows: JSON lines, JSON, Parquet, and folders of them or of a saved Hugging Face dataset.
 
-Everything is read at once and kept in memory. Every error names the file and the line.
+Everything is read at once. Every error names the file and the line.
 """
 
 import re

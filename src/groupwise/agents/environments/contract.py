@@ -117,7 +117,11 @@ def failure_of(error: BaseException) -> Failure:
 
 
 class Environment(Protocol):
-    """The user, the task and the tools of one conversation. It may also have `async def close(self)`."""
+    """The user, the task and the tools of one conversation.
+
+    It may also have `async def close(self)`, and an attribute `for_reward`: an object that a reward in the same process
+    finds as `meta["environment"]` of the attempt.
+    """
 
     async def reset(self, task: Task) -> Observation: ...
     async def step(self, reply: Reply) -> Transition: ...

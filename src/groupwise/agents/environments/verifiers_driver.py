@@ -50,7 +50,9 @@ class TasksetEpisodes:
         faults = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
         if faults or not episode.traces:
             return {"error": str(faults[0].message if faults else "no agent was run")[:500]}
-        parts = {name: float(value) for trace in episode.traces for name, value in trace.rewards.items()}
+        # A reward is a number, or since 0.4.0 an object with a score and a weight.
+        rewards = [pair for trace in episode.traces for pair in trace.rewards.items()]
+        parts = {name: float(getattr(value, "value", value)) for name, value in rewards if value is not None}
         return {"score": sum(float(trace.reward) for trace in episode.traces) / len(episode.traces), "parts": parts}
 
 

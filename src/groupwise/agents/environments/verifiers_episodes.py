@@ -27,7 +27,7 @@ from groupwise.types import Score
 PREFIX = "verifiers:"
 DRIVER = Path(__file__).with_name("verifiers_driver.py")
 USUAL = Path(".venv-verifiers/bin/python")  # where `make verifiers` puts it
-START = 120.0  # seconds to import the package and to load the tasks
+START = 300.0  # seconds to import the package and to load the tasks
 ARGS = 'Write the options of the environment as JSON, such as args = \'{"agent": {"harness": {"id": "null"}}}\'.'
 
 
@@ -86,7 +86,13 @@ class EpisodeProcess:
             env={**os.environ, **own, "PYTHONPATH": paths}, start_new_session=True,
         )  # fmt: skip
         threading.Thread(target=self._listen_to_reports, args=(process,), daemon=True).start()
-        clock = threading.Timer(START, process.kill)
+        too_slow = threading.Event()
+
+        def give_up() -> None:
+            too_slow.set()
+            process.kill()
+
+        clock = threading.Timer(START, give_up)
         clock.start()
         self._tell(process, self.opening)
         first = process.stdout.readline() if process.stdout else ""
@@ -94,7 +100,10 @@ class EpisodeProcess:
         answer = json.loads(first) if first.startswith("{") else {"error": self._story()}
         if "tasks" not in answer or not answer["tasks"]:
             self.close()
-            said = answer.get("error", "it has no tasks")
+            late = f"it was not ready after {START:g} s. {self._story()}".rstrip()
+            said = late if too_slow.is_set() else answer.get("error") or "its process ended without a word"
+            if answer.get("tasks") == 0:
+                said = "it has no tasks"
             message = f"the environment {self.opening['open']!r:.80} of verifiers cannot be used: {said:.300}"
             raise ConfigError(message, hint="Install it beside the package; docs/agent_programs.md shows how.")
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()

@@ -139,7 +139,7 @@ class Explanation:
         if self.before.broken:
             broken = f"{origin[0].upper()}{origin[1:]} breaks a rule ({self.before.broken[0]})"
             return f"Score {self.after.total:.3f}. {broken}; this design obeys all of them."
-        if self.kept:
+        if self.kept or self.differences.same:
             return f"No better design than {origin} was found (its score is {self.before.total:.3f})."
         gain = self.after.total - self.before.total
         moved = f"{'up' if gain >= 0 else 'down'} {abs(gain):.3f} from {origin}"

@@ -75,7 +75,8 @@ def _headline_text(call: DesignReport) -> RenderableType:
     if call.score.broken:
         words.stylize("red")
     outcome = call.outcome
-    effort = f"{outcome.evaluations} evaluations in {duration(sum(outcome.stages.values()))}"
+    counted = "1 evaluation" if outcome.evaluations == 1 else f"{outcome.evaluations} evaluations"
+    effort = f"{counted} in {duration(sum(outcome.stages.values()))}"
     effort += f", results simulated in {duration(outcome.simulation)}"
     return Group(words, Text(effort, style="dim"), Text(candidates_line(outcome.generations), style="dim"))
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from groupwise.config import TrainingConfig
+
 GENERATE = "/inference/v1/generate"
 OLDEST = "0.32"
 KEY_VARIABLE = "VLLM_API_KEY"
@@ -269,6 +271,21 @@ def checked_servers(urls: Sequence[str]) -> tuple[str, ...]:
     if twice is not None:
         raise ConfigError(f"vllm.servers names {twice} twice", hint="Name every server once.", field="vllm.servers")
     return found
+
+
+def check_sampler(cfg: TrainingConfig) -> None:
+    """Refuse settings that no servers could be used with."""
+    if cfg.rollout.sampler == "own":
+        return
+    checked_servers(cfg.vllm.servers)
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks > 1:
+        message = f"rollout.sampler = 'vllm' does not go with several ranks: each of {ranks} ranks would replace the "
+        hint = "Train in one process, or let every rank sample by itself: rollout.sampler = 'own'."
+        raise ConfigError(message + "servers' weights", hint=hint, field="rollout.sampler")
+    if cfg.vllm.weights == "adapter" and not cfg.language.lora_rank:
+        message = "vllm.weights = 'adapter' needs an adapter, but language.lora_rank = 0 trains all weights"
+        raise ConfigError(message, hint="Set language.lora_rank, or vllm.weights = 'folder'.", field="vllm.weights")
 
 
 def _reason(said: Any, text: bytes) -> str:

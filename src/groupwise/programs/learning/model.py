@@ -14,7 +14,7 @@ from groupwise.language.adapters import wanted_lora
 from groupwise.language.loading import LanguageModel, load_model
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import piece_tokenizer, tiny_model
-from groupwise.programs.declaration import code_options
+from groupwise.programs.declaration import TINY, code_options
 from groupwise.programs.language.grammar import INDENT
 from groupwise.programs.language.operators import Type
 from groupwise.programs.language.program import CodeProblem
@@ -94,7 +94,6 @@ def _with_parameters(problem: CodeProblem) -> str:
 
 
 LAYERS, WIDTH = 2, 128
-TINY = "tiny"
 
 
 def load_writer(cfg: TrainingConfig) -> LanguageModel:
