@@ -24,6 +24,7 @@ from groupwise.designer.results.explanation import Explanation, ParetoRow, expla
 from groupwise.designer.results.outcome import ConvergenceReading, DesignOutcome, Generation, convergence_table
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
+from groupwise.workflows.duties import shift_notes
 from groupwise.workflows.feasibility import insist_feasible
 from groupwise.workflows.requirements import Requirements, Weights, read_requirements
 from groupwise.workflows.scoring import DesignScore
@@ -241,7 +242,7 @@ def design_for(options: DesignOptions, watch: Watch, stop: Stop) -> DesignReport
     problem = session.prepared.problem
     return replace(
         report,
-        notes=(*report.notes, *notices, *notes(problem)),
+        notes=(*report.notes, *notices, *shift_notes(requirements), *notes(problem)),
         details=details(problem),
         learned=_save_learned(options, policy) if options.learn else None,
     )
