@@ -8,8 +8,9 @@ from itertools import combinations
 
 import pytest
 
-from groupwise.designer.results.explanation import one_line
-from groupwise.workflows.blocks import Activity, Choice, PartialOrder, Sequence, Skip
+from groupwise.designer.results.explanation import one_line, uncertain_words
+from groupwise.workflows import evaluate, parse_requirements, score
+from groupwise.workflows.blocks import Activity, Choice, Design, PartialOrder, Sequence, Skip
 from groupwise.workflows.partial_orders import closure, reduced
 
 A, B, C, D = map(Activity, "abcd")
@@ -42,3 +43,19 @@ def test_every_activity_of_an_order_is_written_once_and_the_order_can_be_read_ba
             earlier = here
     assert sorted(seen) == list(names)
     assert closure(len(names), frozenset(read)) == closure(len(names), edges)
+
+
+@pytest.mark.parametrize(("rate", "words"), [(0.5, []), (0.99, ["known only to ±", "'desk' is busy 99% of its time"])])
+def test_a_cycle_time_that_is_hardly_known_is_explained(rate: float, words: list[str]) -> None:
+    required = parse_requirements(
+        {
+            "name": "desk",
+            "activities": {"greet": {"duration": {"mean": 1}, "pools": ["desk"]}},
+            "pools": {"desk": {}},
+            "demand": {"arrivals_per_second": rate},
+        }
+    )
+    design = Design("desk", Activity("greet"), (("desk", 1),))
+    found = uncertain_words(score(design, required, evaluate(design, required, "measured")))
+    assert len(found) == bool(words)
+    assert all(word in found[0] for word in words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from groupwise.errors import ConfigError
 from groupwise.workflows import broken_rules, evaluate, lift, score
 from groupwise.workflows.blocks import Choice, activities, walk
 from groupwise.workflows.document import document_of
+from groupwise.workflows.feasibility import contradictions
+from groupwise.workflows.files.bpmn import read, write
 from groupwise.workflows.places import places_of, relation
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
@@ -191,6 +194,63 @@ def test_what_no_tree_of_blocks_can_express_is_said_before_the_search(
     assert said in DesignProblem(required).limits[0]
     with pytest.raises(ConfigError, match="cannot be designed"):
         Designer(load_policy()).begin(required)
+
+
+WHERE = ("always", "optional", "own choice", "shared choice", "branch", "other branch", "other outcome", "loop", "redo")
+
+
+def paired(rule: str, places: tuple[str, str]) -> Requirements:
+    """Requirements with a rule about two activities at some places."""
+    ways: list[list[str]] = [[], [], [], [], []]
+    options: list[dict[str, float]] = [{}, {}, {}]
+    names = ("ask", "judge", "intensive", "one", "other", "repeat")
+    told: dict[str, dict[str, Any]] = {name: {"duration": {"mean": 60}} for name in names}
+    for number, (name, place) in enumerate(zip(("one", "other"), places, strict=True)):
+        told[name]["optional"] = place == "optional"
+        if place in WHERE[4:]:
+            ways[WHERE.index(place) - 4].append(name)
+        elif "choice" in place:
+            options[number if place == "own choice" else 2][name] = 0.4
+    yes: list[dict[str, Any]] = [{"probability": 0.4, "activities": ways[n]} for n in (0, 2)]
+    no: list[dict[str, Any]] = [{"probability": 0.6, "activities": some} for some in (["intensive", *ways[1]], [])]
+    outcomes = [
+        {"name": name, "after": "judge", "branches": {"yes": yes[n], "no": no[n]}}
+        for n, name in enumerate(("lane", "kind"))
+    ]
+    loop = {"name": "again", "activities": [*ways[3], "repeat"], "after": "repeat", "again": 0.3, "redo": ways[4]}
+    branches = [{"name": f"choice {n}", "options": some} for n, some in enumerate(options) if some]
+    rules = {rule: [["one", "other"]]}
+    return asked(outcomes, activities=told, loops=[loop], branches=branches, rules=rules)
+
+
+@pytest.mark.parametrize("rule", ["coexist", "response", "chain", "excludes", "precedes"])
+def test_a_rule_about_two_activities_is_kept_by_some_design_or_refused_with_a_sentence(rule: str) -> None:
+    rng, refused = np.random.default_rng(2), 0
+    for places in product(WHERE, WHERE):
+        required = paired(rule, places)
+        problem = DesignProblem(required)
+        if contradictions(required) or problem.limits:
+            refused += 1
+            continue
+        plans = construct(problem, lambda ask: (rng.random(ask.legal.shape) * ask.legal).argmax(-1), 8)
+        assert any(not broken_rules(design, required) for design in Drafter(problem)(plans)), places
+    assert (refused == 0) == (rule == "precedes")
+
+
+def test_what_is_decided_separately_cannot_be_promised_together() -> None:
+    (said,) = DesignProblem(paired("coexist", ("own choice", "branch"))).limits
+    assert said == (
+        "no design can promise that a case has both 'one' and 'other' or neither, because a case may need one of them "
+        "without the other: list both in one branch of an outcome"
+    )
+
+
+def test_a_choice_beside_an_outcome_comes_back_from_its_file() -> None:
+    required = paired("precedes", ("own choice", "branch"))
+    problem, rng = DesignProblem(required), np.random.default_rng(1)
+    plans = construct(problem, lambda ask: (rng.random(ask.legal.shape) * ask.legal).argmax(-1), 4)
+    for design in Drafter(problem)(plans):
+        assert lift(read(write(document_of(design, required)))).root == lift(document_of(design, required)).root
 
 
 def test_the_examples_have_no_such_limits() -> None:

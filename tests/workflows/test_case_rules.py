@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.blocks import Activity, Block, Choice, Design, Handling, Loop, Parallel, Sequence, Skip
+from groupwise.workflows.blocks import Activity, Block, Choice, Design, Finish, Handling, Loop, Parallel, Sequence, Skip
 from groupwise.workflows.requirements import Requirements, parse_requirements
 from groupwise.workflows.rules import RuleBook, broken_rules
 from groupwise.workflows.scoring import anatomy
@@ -135,6 +135,10 @@ MAYBE = {"offer": {"optional": True}, "file": {"optional": True}}
         ("response", line(OFFER, ASK, split(FILE, Skip())), "'file' does not always follow 'offer'"),
         ("response", line(ASK, split(OFFER, FILE)), "'file' does not follow 'offer'"),
         ("chain", line(ASK, OFFER, FILE), ""),
+        ("response", line(ASK, split(OFFER, Skip()), split(FILE, Skip())), "'file' does not always follow 'offer'"),
+        ("response", line(ASK, split(line(OFFER, split(FILE, Finish())), Skip())), ""),
+        ("response", line(ASK, Loop(OFFER, 0.2, FILE)), "'file' does not always follow 'offer'"),
+        ("response", line(ASK, Loop(FILE, 0.2, OFFER)), "'file' comes before 'offer'"),
         ("chain", line(OFFER, FILE, ASK), ""),
         ("chain", line(OFFER, ASK, FILE), "'file' does not come directly after 'offer'"),
         ("chain", line(OFFER, Parallel((FILE, ASK))), "'file' does not come directly after 'offer'"),
@@ -146,6 +150,26 @@ MAYBE = {"offer": {"optional": True}, "file": {"optional": True}}
 def test_rules_about_what_belongs_together(rule: str, root: Block, words: str) -> None:
     found = rules_broken(root, asked("ask offer file", told=MAYBE, rules={rule: [["offer", "file"]]}))
     assert any(words in one for one in found) if words else not found
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"), [((("yes",), ("no",)), ""), ((("no",), ("yes",)), "'sign' does not follow 'offer'")]
+)
+def test_what_follows_may_be_in_a_later_part_of_the_same_outcome(
+    answers: tuple[tuple[str, ...], ...], words: str
+) -> None:
+    again = Choice((SIGN, Skip()), (0.7, 0.3), "decision", answers)
+    root = line(ASK, Choice((OFFER, REFUSE), (0.7, 0.3), "decision", (("yes",), ("no",))), FILE, again)
+    found = rules_broken(
+        root, asked("ask offer sign refuse file", outcomes=[DECIDED], rules={"response": [["offer", "sign"]]})
+    )
+    assert any(words in one for one in found) if words else not found
+
+
+def test_what_is_done_between_two_rounds_is_followed_by_the_next_one() -> None:
+    loop = {"name": "rework", "activities": ["sign"], "after": "sign", "again": 0.2, "redo": ["mend"]}
+    required = asked("sign mend", loops=[loop], rules={"response": [["mend", "sign"]]})
+    assert not rules_broken(Loop(SIGN, 0.2, MEND), required)
 
 
 def told_in_full(root: Block, requirements: Requirements) -> list[tuple[str, str, tuple[str, ...]]]:

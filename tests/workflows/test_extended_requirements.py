@@ -22,6 +22,7 @@ from groupwise.workflows.duties import (
     is_human,
     on_duty,
     shared,
+    shift_notes,
 )
 from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
 
@@ -593,3 +594,26 @@ def test_a_loop_may_be_given_up_by_the_cases_that_its_limit_leaves() -> None:
     assert flow.ends == {"again in the end": pytest.approx(0.5**3)}
     assert flow.comes_after_loop(flow.outcome["again in the end"], "mend")
     assert parse_requirements(requirements.model_dump(mode="json")).outcomes == requirements.outcomes
+
+
+@pytest.mark.parametrize(
+    ("day", "night", "noted"),
+    [
+        ([[8, 20]], [[20, 32]], True),
+        ([[8, 20]], [[8, 20]], False),
+        ([[8, 20]], [[10, 12]], False),
+        ([[8, 20]], [], False),
+    ],
+)
+def test_pools_that_relieve_each_other_are_noted_because_a_design_chooses_one(
+    day: list[list[int]], night: list[list[int]], noted: bool
+) -> None:
+    shared = {"duration": {"mean": 60}, "pools": ["day", "night"]}
+    value = {
+        "name": "desk",
+        "activities": {"greet": shared, "guide": shared, "file": {"duration": {"mean": 60}, "pools": ["night"]}},
+        "pools": {"day": {"calendar": day}, "night": {"calendar": night}},
+    }
+    found = shift_notes(parse_requirements(value))
+    assert len(found) == noted
+    assert all(note.startswith("'greet' is done by one of 'day', 'night', which the design chooses") for note in found)

@@ -195,6 +195,7 @@ def requirements(
     The exit status is 1 if their rules contradict each other.
     """
     from groupwise.designer.problem import DesignProblem
+    from groupwise.workflows.duties import shift_notes
     from groupwise.workflows.feasibility import contradictions
     from groupwise.workflows.files import write_workflow
     from groupwise.workflows.inspection import is_requirements
@@ -202,6 +203,7 @@ def requirements(
     from groupwise.workflows.violations import in_time
 
     found, notes, today = _made(source, column, support, model)
+    notes += shift_notes(found)
     conflicts = [str(conflict) for conflict in contradictions(found)]
     conflicts += [f"cannot be designed: {limit}" for limit in DesignProblem(found).limits if not conflicts]
     # A bound on the time means nothing if no design can exist.

@@ -20,10 +20,19 @@ from groupwise.designer.memory import open_memory
 from groupwise.designer.pipeline import STOPPING, Designer, DesignSession
 from groupwise.designer.policy import PRETRAINED, GraphPolicy, load_policy, save_policy
 from groupwise.designer.problem import DesignProblem
-from groupwise.designer.results.explanation import Explanation, ParetoRow, explain, lost_words, one_line, pareto_rows
+from groupwise.designer.results.explanation import (
+    Explanation,
+    ParetoRow,
+    explain,
+    lost_words,
+    one_line,
+    pareto_rows,
+    uncertain_words,
+)
 from groupwise.designer.results.outcome import ConvergenceReading, DesignOutcome, Generation, convergence_table
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
+from groupwise.workflows.duties import shift_notes
 from groupwise.workflows.feasibility import insist_feasible
 from groupwise.workflows.requirements import Requirements, Weights, read_requirements
 from groupwise.workflows.scoring import DesignScore
@@ -241,7 +250,7 @@ def design_for(options: DesignOptions, watch: Watch, stop: Stop) -> DesignReport
     problem = session.prepared.problem
     return replace(
         report,
-        notes=(*report.notes, *notices, *notes(problem)),
+        notes=(*report.notes, *notices, *shift_notes(requirements), *notes(problem)),
         details=details(problem),
         learned=_save_learned(options, policy) if options.learn else None,
     )
@@ -265,8 +274,12 @@ def search(
     if check:
         session.check()
     outcome = session.outcome()
-    lost = lost_words(session.prepared.scorer.cases, outcome.best.design)
-    return DesignReport(session.requirements, outcome, explain(outcome), (*outcome.notes, *lost))
+    assert outcome.best.score is not None
+    words = [
+        *lost_words(session.prepared.scorer.cases, outcome.best.design),
+        *uncertain_words(outcome.best.score),
+    ]
+    return DesignReport(session.requirements, outcome, explain(outcome), (*outcome.notes, *words))
 
 
 def _save_learned(options: DesignOptions, policy: GraphPolicy) -> Path:

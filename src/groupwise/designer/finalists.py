@@ -57,7 +57,9 @@ def choose_finalists(prepared: PreparedRequirements, found: Sequence[Candidate],
     everyone = [*legal, *([] if before.broken else [today])]
     if not everyone:
         return Finalists(max(broken, key=lambda one: one.standing), (), before, kept=False)
-    front = [everyone[number] for number in pareto_front(np.array([objectives(one) for one in everyone]))]
+    # Of designs that look the same, the one with the higher score stays.
+    everyone.sort(key=lambda one: -one.total)
+    front = [everyone[number] for number in pareto_front(np.array([_as_shown(one) for one in everyone]))]
     best = max(front, key=lambda one: (not _risky(prepared, one), one.total))
     others = sorted((one for one in front if one is not best), key=lambda one: -one.total)
     return Finalists(best, (best, *others), before, kept=best is today)
@@ -70,6 +72,12 @@ def objectives(candidate: Candidate) -> tuple[float, float, float, float]:
     assert score.performance is not None
     lost = round(200 * (1 - score.kept))
     return score.performance.cycle_time, score.performance.cost, control_flow_of(score), lost
+
+
+def _as_shown(candidate: Candidate) -> tuple[float, float, float, float]:
+    """The objectives as they are printed: a smaller difference is no reason to prefer a more complex design."""
+    time, cost, complexity, lost = objectives(candidate)
+    return float(f"{time:.3g}"), float(f"{cost:.4g}"), complexity, lost
 
 
 def _promising(found: Sequence[Candidate]) -> Iterator[Candidate]:

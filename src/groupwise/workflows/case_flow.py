@@ -179,6 +179,12 @@ def precedence(requirements: Requirements) -> list[tuple[str, str]]:
     return [pair for pair in requirements.rules.precedes if pair not in back]
 
 
+def responses(requirements: Requirements) -> list[tuple[str, str]]:
+    """The pairs of `response`, without those that the next round of a loop keeps."""
+    back = _next_round(requirements)
+    return [pair for pair in requirements.rules.response if pair not in back]
+
+
 def data_order(requirements: Requirements) -> Iterator[tuple[str, str, str]]:
     """Who writes data before who reads it.
 
@@ -206,6 +212,6 @@ def order_of(requirements: Requirements) -> Iterator[tuple[str, str]]:
 
 def _stated_order(requirements: Requirements) -> list[tuple[str, str]]:
     rules = requirements.rules
-    pairs = [*precedence(requirements), *rules.response, *rules.chain]
+    pairs = [*precedence(requirements), *responses(requirements), *rules.chain]
     pairs += [found[:2] for found in data_order(requirements)]
     return [*pairs, *(pair for outcome in requirements.outcomes for pair in outcome.decisions)]

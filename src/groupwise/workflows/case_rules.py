@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.case_flow import CaseFlow
+from groupwise.workflows.case_flow import CaseFlow, responses
 from groupwise.workflows.duties import able_of, bound, colourable, on_duty
-from groupwise.workflows.places import ActivityPlace, are_neighbours, limits_of, options, places_of, relation
+from groupwise.workflows.places import ActivityPlace, are_neighbours, comes_too, limits_of, options, places_of, relation
 from groupwise.workflows.requirements import RequiredLoop, RequiredOutcome, Requirements
 from groupwise.workflows.violations import ROUNDING, Violation
 
@@ -144,12 +144,12 @@ class CaseRules:
             elif one in places and options(root, places[one]) != options(root, places[other]):
                 words = f"a case may have one of {one!r} and {other!r} without the other"
                 yield Violation("coexist", words, (one, other))
-        for first, second in rules.response:
+        for first, second in responses(self.requirements):
             if first not in places:
                 continue
             if second not in places or relation(root, places[first].path, places[second].path) == "never both":
                 yield Violation("response", f"{second!r} does not follow {first!r}", (first, second))
-            elif places[second].share < places[first].share - self.flow.ended - ROUNDING:
+            elif not comes_too(root, places[first], places[second]):
                 yield Violation("response", f"{second!r} does not always follow {first!r}", (first, second))
         for first, second in rules.chain:
             if first in places and (second not in places or not are_neighbours(root, places[first], places[second])):

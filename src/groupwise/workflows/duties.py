@@ -25,6 +25,21 @@ def hours(requirements: Requirements, pool: str, person: Person | None = None) -
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in own for b in shared)
 
 
+def shift_notes(requirements: Requirements) -> list[str]:
+    """Where pools relieve each other: an activity stays with the one pool that a design chooses, and waits for it."""
+    found: dict[tuple[str, ...], str] = {}
+    for name, activity in requirements.activities.items():
+        calendars = [requirements.pools[pool].calendar or WEEK for pool in activity.pools]
+        together = sum(end - start for start, end in merged_hours(tuple(one for some in calendars for one in some)))
+        if calendars and together > max(hours(requirements, pool) for pool in activity.pools):
+            found.setdefault(activity.pools, name)
+    return [
+        f"{name!r} is done by one of {', '.join(map(repr, pools))}, which the design chooses, and waits while that one "
+        "is closed. If they are shifts of one team, state one pool whose people have hours of their own."
+        for pools, name in found.items()
+    ]
+
+
 def is_human(requirements: Requirements, name: str, pool: str | None) -> bool:
     """Whether people do an activity in a pool, or somebody outside is waited for."""
     kind = requirements.activities[name].kind

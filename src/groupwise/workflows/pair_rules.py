@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 import groupwise.workflows.blocks as blocks
-from groupwise.workflows.case_flow import data_order, precedence
+from groupwise.workflows.case_flow import data_order, precedence, responses
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.places import ActivityPlace, relation
 from groupwise.workflows.requirements import Requirements
@@ -34,7 +34,7 @@ def order_rules(requirements: Requirements) -> Iterator[PairRule]:
     """Pairs of which the first comes before the second in every case that has both."""
     rules = requirements.rules
     yield from (PairRule("precedes", pair) for pair in precedence(requirements))
-    yield from (PairRule("response", pair) for pair in rules.response)
+    yield from (PairRule("response", pair) for pair in responses(requirements))
     yield from (PairRule("chain", pair) for pair in rules.chain)
     for writer, reader, item in data_order(requirements):
         yield PairRule("data", (writer, reader), f"{{1!r}} may read {item!r} before {{0!r}} has written it")

@@ -170,6 +170,23 @@ def options(root: blocks.Block, place: ActivityPlace) -> frozenset[tuple[object,
     return frozenset(found)
 
 
+def comes_too(root: blocks.Block, one: ActivityPlace, other: ActivityPlace) -> bool:
+    """Whether every case that does the one comes to the other, too, unless it is over before."""
+    block, together, known = root, True, _results(root, one.path)
+    for depth, part in enumerate(other.path):
+        together = together and one.path[depth : depth + 1] == (part,)
+        if not together and isinstance(block, blocks.Choice):
+            for n, way in enumerate(block.parts):
+                told = known.get(block.outcome) if block.outcome else None
+                possible = told is None or told & set(block.answers[n])
+                if n != part and possible and not blocks.always_ends(way):
+                    return False
+        elif not together and isinstance(block, blocks.Loop | blocks.Cancellable) and part > 0:
+            return False
+        block = blocks.children(block)[part]
+    return True
+
+
 def are_neighbours(root: blocks.Block, one: ActivityPlace, other: ActivityPlace) -> bool:
     """Whether the other is the next part of the sequence that the one is a part of."""
     block = root

@@ -24,10 +24,10 @@ from groupwise.workflows.blocks import (
     Retry,
     Sequence,
 )
-from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.evaluation import evaluate, simulation
 from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.network.solver import plain_times
-from groupwise.workflows.evaluation.simulation import Simulated, confidence, simulate
+from groupwise.workflows.evaluation.simulation import Simulated, confidence, simulate, simulate_runs
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
 FIXED = {"kind": "fixed", "mean": 10.0}
@@ -261,6 +261,28 @@ def test_runs_at_once_share_the_servers() -> None:
     assert found.throughput == pytest.approx(0.2)
     assert found.utilisation == {"p": 1.0}
     assert found.cost == pytest.approx(2 * 20 / 4)
+
+
+def test_intervals_of_runs_at_once_cover_the_exact_mean_and_are_narrow() -> None:
+    """The n-th of 400 runs waits for those before: 200.5 services on average, though from 1 to 400 within a batch."""
+    requirements = asked({"a": {"duration": {"mean": 1}, "pools": ["p"]}}, runs=400, p={})
+    design, covered = Design("d", Activity("a"), (("p", 1),)), 0
+    for seed in range(40):
+        low, high = evaluate(design, requirements, "measured", seed=seed).interval
+        assert 0.01 < (high - low) / 2 / 200.5 < 0.1
+        covered += low <= 200.5 <= high
+    assert covered >= 34
+    # One batch says nothing about others.
+    low, high = evaluate(design, requirements, "measured", cases=600).interval
+    assert (low, high) == (-math.inf, math.inf)
+
+
+def test_so_many_runs_at_once_are_simulated_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    requirements = asked({"a": {"duration": {"mean": 1}, "pools": ["p"]}}, runs=60, p={})
+    encoded = encode(Design("d", Activity("a"), (("p", 1),)), requirements)
+    assert len(simulate_runs(encoded, 60).cycle) == 20 * 60
+    monkeypatch.setattr(simulation, "MOST_TRIES", 20 * 60 - 1)
+    assert len(simulate_runs(encoded, 60).cycle) == 60
 
 
 def test_a_trace_is_a_possible_history() -> None:

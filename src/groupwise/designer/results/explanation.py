@@ -38,6 +38,8 @@ SMALLEST = 5e-4
 WORTH_A_WORD = 0.005
 # Relative changes of cycle time and cost below this are not mentioned.
 NOTICED = 0.005
+# The margin of a cycle time beyond which it is worth a word, and the load of a pool that explains it.
+UNCERTAIN, BUSY = 0.1, 0.9
 # Measures whose unit means little to people; their share of the best is shown instead.
 ABSTRACT = ("memory", "throughput")
 PERCENT = {measure.name for measure in MEASURES if ":.0%}" in measure.words}
@@ -180,6 +182,21 @@ def lost_words(cases: LostCases, design: Design) -> list[str]:
     worst = max(activities(design.root), key=cases.lost)
     often = f"{worst.name!r} fails for good in {cases.lost(worst):.0%} of its cases"
     return [f"{lost:.1%} of the cases are lost because tries fail ({often})."]
+
+
+def uncertain_words(score: DesignScore) -> list[str]:
+    """A sentence on a cycle time that the longest simulation does not know well."""
+    found = score.performance
+    if found is None or not found.cycle_time or not all(map(math.isfinite, found.interval)):
+        return []
+    margin = (found.interval[1] - found.interval[0]) / 2 / found.cycle_time
+    if margin <= UNCERTAIN:
+        return []
+    busiest, share = max(found.utilisation.items(), key=lambda one: one[1], default=("", 0.0))
+    who = f": {busiest!r} is busy {share:.0%} of its time" if share > BUSY else ""
+    known = f"The cycle time is known only to ±{margin:.0%}, although it was simulated for long. That happens where"
+    waits = "Expect much longer waits whenever there is a little more work."
+    return [f"{known} somebody is busy nearly all of the time{who}. {waits}"]
 
 
 def _percent(old: float, new: float, words: tuple[str, str]) -> str:

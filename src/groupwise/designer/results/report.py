@@ -1,5 +1,6 @@
 """The report of a design call on a terminal and as a page, and what a training run's report shows of its designs."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -113,7 +114,7 @@ HEADINGS = ("", "score", "cycle time", "cost per case", "complexity", "servers",
 def _cells(row: ParetoRow, choice: int, given: bool) -> tuple[str, ...]:
     start = "today's design" if given else "the plain sequence"
     mark = f"{'▶' if row.number == choice else ' '} {row.number}"
-    cycle = in_time(row.cycle_time) + (f" ±{row.margin:.0%}" if row.margin >= 0.005 else "")
+    cycle = in_time(row.cycle_time) + (f" ±{row.margin:.0%}" if 0.005 <= row.margin < math.inf else "")
     why = ", ".join(filter(None, (start if row.today else "", row.why)))
     return mark, f"{row.score:.3f}", cycle, f"{row.cost:.4g}", f"{row.control_flow:.0f}", str(row.servers), why
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from groupwise.workflows.case_flow import CaseFlow
+from groupwise.workflows.feasibility import WORDS
 from groupwise.workflows.partial_orders import Edges, find_ring
 from groupwise.workflows.requirements import Requirements
 
@@ -203,6 +205,60 @@ class ItemTree:
                         f"{one.name!r} is decided in branch {around[1]!r} of {around[0]!r}, inside the loop "
                         f"{loop.name!r}, but {min(own - round_)!r} comes after the loop, whatever that branch was"
                     )
+
+    def torn_pairs(self) -> Iterator[str]:
+        """Activities that belong together, although a case may need one of them without the other."""
+        rules = self.requirements.rules
+        for rule in ("coexist", "response", "chain"):
+            for names in getattr(rules, rule):
+                here, there = (self._conditions(name, loops=rule == "chain") for name in names)
+                if rule == "response":
+                    # Where all other branches end the case, whoever goes on comes to the second.
+                    torn = {one for one in there - here if not self._is_only_way(one)}
+                else:
+                    torn = here ^ there
+                if torn and not all(self._may_leave_out(name) for name in names[: 2 if rule == "coexist" else 1]):
+                    yield (
+                        f"no design can promise that {WORDS[rule].format(*map(repr, names))}, because a case may need "
+                        f"one of them without the other: list both in one branch of an outcome"
+                        + (", or in one loop" if rule == "chain" else "")
+                    )
+        flow, options = (
+            CaseFlow(self.requirements),
+            {name for one in self.requirements.branches for name in one.options},
+        )
+        for names in (*rules.excludes, *rules.not_coexist):
+            # Options that exclude each other become one choice.
+            apart = flow.never_both(*names) or options >= {*names} or any(map(self._may_leave_out, names))
+            if not apart:
+                yield (
+                    f"no design can promise that {WORDS['excludes'].format(*map(repr, names))}, because a case may "
+                    "need both: list them in different branches of one outcome"
+                )
+
+    def _conditions(self, name: str, *, loops: bool) -> set[Container]:
+        """What must be so that a case needs an activity: the branches and repetitions around it, or a choice alone."""
+        found = {
+            container
+            for container, content in self.containers.content.items()
+            if name in content and container != WHOLE and (loops or container[0] != "body")
+        }
+        for branch in self.requirements.branches:
+            if branch.options.get(name, 1.0) < 1 - 1e-9:
+                found.add(("branch", branch.name, name))
+        return found
+
+    def _is_only_way(self, container: Container) -> bool:
+        """Whether every other branch of an outcome ends the case."""
+        kind, own, way = container
+        outcome = next((one for one in self.requirements.outcomes if kind == "branch" and one.name == own), None)
+        if outcome is None:
+            return False
+        others = [(name, branch) for name, branch in outcome.branches.items() if name != way]
+        return all(branch.ends or _all_end(self.of(("branch", own, name))) for name, branch in others)
+
+    def _may_leave_out(self, name: str) -> bool:
+        return self.requirements.activities[name].optional and name not in self.requirements.rules.must_include
 
     def _chained(self, items: list[Item]) -> Iterator[Item]:
         # Activities that follow each other directly are one item.

@@ -91,7 +91,7 @@ class LayoutBuilder:
         self.found = RegionLayout()
 
     def build(self) -> RegionLayout:
-        self.found.limits += self.items.torn_loops()
+        self.found.limits += [*self.items.torn_loops(), *self.items.torn_pairs()]
         self._region(self.items.of(WHOLE), CaseRegion(-1, 1.0), tail=True)
         return self.found
 

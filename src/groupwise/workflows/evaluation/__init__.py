@@ -40,9 +40,9 @@ def evaluate(
 
     "auto" uses a schedule for one run of a task graph, the formulas where they cover the design, and otherwise the
     simulation; "measured" does without the formulas, and is what people are shown. A simulation measures `cases`
-    cases. By default it measures 10,000 cases, or 1,000 where runs start at once, and more as long as the interval of
-    the cycle time is wider than 4% on either side (see `simulate_precisely`). With the same `seed`, all designs see
-    the same arrivals and durations.
+    cases. By default it measures 10,000 cases, and more as long as the interval of the cycle time is wider than 4% on
+    either side (see `simulate_precisely`); or 1,000 runs that start at once, and at least 20 such batches. With the
+    same `seed`, all designs see the same arrivals and durations.
     """
     # These need Numba and load compiled code, so they are imported only when something is evaluated.
     from groupwise.workflows.evaluation import analytic, schedule, simulation
@@ -60,7 +60,7 @@ def evaluate(
     if cases is not None:
         simulated = simulation.simulate(encoded, cases, seed)
     elif encoded.catalogue.arrivals is None:
-        simulated = simulation.simulate(encoded, CASES // 10, seed)
+        simulated = simulation.simulate_runs(encoded, CASES // 10, seed)
     else:
         simulated = simulation.simulate_precisely(encoded, CASES, seed)
     return simulation.performance_of(encoded, simulated, analytic.capacity_of(encoded), analytic.overload(encoded))

@@ -81,6 +81,13 @@ def simulate_precisely(encoded: Encoded, cases: int, seed: int = 0) -> Simulated
         cases *= 4
 
 
+def simulate_runs(encoded: Encoded, cases: int, seed: int = 0) -> Simulated:
+    """Runs that start together: at least `cases` of them, and batches enough for an interval unless that takes long."""
+    enough = BATCHES * encoded.catalogue.runs
+    tries = enough * sum(kind == ACTIVITY for kind in encoded.nodes[:, 0].tolist())
+    return simulate(encoded, cases if tries > MOST_TRIES else max(cases, enough), seed)
+
+
 def simulate(encoded: Encoded, cases: int, seed: int = 0, trace: int = 0) -> Simulated:
     """Simulate `cases` cases after the warm-up; keep the first `trace` tries."""
     if cases < 1:
@@ -353,8 +360,14 @@ def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: 
 
 
 def interval_of(encoded: Encoded, found: Simulated) -> tuple[float, float]:
-    """The 95% interval of the mean cycle time."""
-    return confidence(found.cycle, len(found.cycle) if encoded.catalogue.arrivals is None else None)
+    """The 95% interval of the mean cycle time.
+
+    Of runs that start together, later ones wait longer: only whole batches of them are independent of each other.
+    """
+    if encoded.catalogue.arrivals is not None:
+        return confidence(found.cycle)
+    batches = np.array([batch.mean() for batch in np.array_split(found.cycle, len(found.makespans))])
+    return confidence(batches, len(batches))
 
 
 def confidence(values: Floats, batches: int | None = None) -> tuple[float, float]:

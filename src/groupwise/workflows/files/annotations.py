@@ -101,4 +101,4 @@ def seconds_of(duration: str) -> float | None:
 
 def duration_of(seconds: float) -> str:
     # Decimal of the shortest representation: no exponent, and no digits that were not there.
-    return f"PT{Decimal(repr(seconds)):f}S".replace(".0S", "S")
+    return f"PT{Decimal(repr(float(seconds))):f}S".replace(".0S", "S")

@@ -59,8 +59,8 @@ def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> E
 
 
 def annotation(name: str, values: Mapping[str, Any], text: str = "") -> Element:
-    """An element in our namespace; numbers keep every digit."""
-    written = ((key, repr(value) if isinstance(value, float) else str(value)) for key, value in values.items())
+    """An element in our namespace; numbers keep every digit, and numpy's are written as plain ones."""
+    written = ((key, repr(float(value)) if isinstance(value, float) else str(value)) for key, value in values.items())
     return Element(f"{{{OWN}}}{name}", tuple(written), text)
 
 
