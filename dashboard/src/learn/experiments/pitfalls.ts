@@ -11,13 +11,13 @@ const SCORE = "Share of right words";
 
 export const PITFALLS: readonly Pitfall[] = [
   {
-    fault: "clip_never_acts", title: "A clip that never clips", wrong: "min(s, max(s, x))", right: "min(r·A, clip(r, 1−ε, 1+ε)·A)",
+    fault: "clip_never_acts", title: "A clip that never clips", wrong: "min(s, max(s, x))", right: "min(ρ·A, clip(ρ, 1−ε, 1+ε)·A)",
     says: "min(s, max(s, x)) is always s. Nothing stops a token once its ratio has left 1 ± ε, so several passes over one noisy batch run away with it.",
     see: "Eight passes over each batch: with the clip the run learns, without it the policy is stuck on the luck of the first batches.",
     stage: { noise: 0.6, rate: 4, entropy: 0 }, curve: "score", axis: SCORE,
   },
   {
-    fault: "advantage_clipped", title: "The advantage clipped instead of the ratio", wrong: "r · clip(A, −ε, ε)", right: "min(r·A, clip(r, 1−ε, 1+ε)·A)",
+    fault: "advantage_clipped", title: "The advantage clipped instead of the ratio", wrong: "ρ · clip(A, −ε, ε)", right: "min(ρ·A, clip(ρ, 1−ε, 1+ε)·A)",
     says: "Clipping A to ±0.2 throws away how much better an attempt was, and still lets the ratio go anywhere.",
     see: "The curve rises, then dies: all advantages are ±0.2, and no ratio is held.",
     stage: { noise: 0.6, rate: 4, entropy: 0 }, curve: "score", axis: SCORE,
@@ -47,7 +47,7 @@ export const PITFALLS: readonly Pitfall[] = [
     stage: {}, curve: "score", axis: SCORE,
   },
   {
-    fault: "ratio_to_itself", title: "Off-policy samples taken for the policy's own", wrong: "r = π / sg[π] = 1", right: "r = π / π_b, recorded when sampling",
+    fault: "ratio_to_itself", title: "Off-policy samples taken for the policy's own", wrong: "ρ = π / sg[π] = 1", right: "ρ = π / π_b, recorded when sampling",
     says: "What a search, a replay or an older policy π_b sampled has the log-probabilities of whoever sampled it. With the policy's own, a word is pushed as often as the search likes it, not as often as the policy would say it.",
     see: "A search proposes 80% of the words, mostly so-so ones (the clip is wide open here, so that only the ratio speaks). Against itself the policy learns the search's habits.",
     stage: { search: 0.8, rate: 0.1, passes: 4, clip: 20 }, curve: "score", axis: SCORE,

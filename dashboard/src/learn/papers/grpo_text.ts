@@ -27,11 +27,11 @@ export const STEPS: readonly Step[] = [
     says: "One attempt has nothing to be compared with; its advantage is 0, not its reward. If all scores are equal, none is better. Such a group teaches nothing, gets no entropy bonus either, and the run reports the share of such groups.", code: "groups/zero_spread_share",
   },
   {
-    title: "The ratio, against whoever sampled", formula: "r_it = π(y_it) / π_b(y_it)",
+    title: "The ratio, against whoever sampled", formula: "ρ_it = π(y_it) / π_b(y_it)",
     says: "Weighs a token by how much likelier it is now than when it was sampled. In the first pass over the policy's own samples it is exactly 1. Samples of an older policy, a replay or a search keep the log-probabilities recorded when they were sampled, and the ratio is taken against those; otherwise the gradient is that of another policy.", code: "behavior_logp",
   },
   {
-    title: "The clip, as in PPO", formula: "min( r·A,  clip(r, 1 − ε, 1 + ε)·A )",
+    title: "The clip, as in PPO", formula: "min( ρ·A,  clip(ρ, 1 − ε, 1 + ε)·A )",
     says: "Once a token's ratio has left 1 ± ε in the direction that pays, its gradient is 0: several passes over one batch cannot run away with it. The ratio is clipped, never the advantage. The minimum keeps the gradient of a token that went the wrong way.", code: "loss.clip_ratio; core.surrogates.clipped",
   },
   {
@@ -55,7 +55,7 @@ export const SYMBOLS = [
   ["b, s", "baseline, scale", "what is subtracted, and what it is divided by"],
   ["A_i", "advantages", "how the score stands in its group"],
   ["π, π_b", "logp, behavior_logp", "the policy now, and the one that sampled"],
-  ["r_it", "ratio", "π/π_b of token t of attempt i"],
+  ["ρ_it", "ratio", "π/π_b of token t of attempt i"],
   ["ε", "clip_low, clip_high", "how far the ratio pays"],
   ["β, π_ref", "reference.beta, reference.logp", "weight of the KL, and the frozen policy"],
   ["1/G, 1/|y_i|", "denominator, mean_of_means", "how tokens are averaged"],
