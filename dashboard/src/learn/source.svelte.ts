@@ -1,14 +1,16 @@
 /** The run and step that the views look at: one that ships with the page, or any run of the service. */
 import { asFault, get, type Fault, type Series, type Shapes } from "../lib/api";
 import { router } from "../lib/router.svelte";
+import { saved } from "../lib/saved";
 import type { Run } from "../lib/api";
 
 export type Attempts = Omit<Shapes["StepAttempts"], "run">;
 export type Grouping = { strategy: string; iterations: number[][]; names: Record<string, string>; earlier_steps: number[] };
 export type Curves = Record<string, { steps: number[]; values: number[] }>;
-type Recording = {
+/** Iterations are lists of numbers, or strings with one character for each attempt. */
+export type Recording = {
   name: string; environment: string; steps: number[]; series: Curves; attempts: Record<string, Attempts>;
-  groupings: Record<string, Record<string, Record<string, Omit<Grouping, "iterations"> & { iterations: string[] }>>>;
+  groupings: Record<string, Record<string, Record<string, Omit<Grouping, "iterations"> & { iterations: (string | number[])[] }>>>;
 };
 
 export const RECORDED: { name: string; title: string; says: string; load: () => Promise<{ default: unknown }> }[] = [
@@ -21,7 +23,13 @@ export const RECORDED: { name: string; title: string; says: string; load: () => 
     says: "The same three CartPoles; advantages are divided by one standard deviation for the whole batch.",
   },
 ];
-const PREFIX = "recorded:";
+if (saved?.recording) {
+  const recording = saved.recording as Recording;
+  RECORDED.unshift({ name: recording.name, title: saved.title, load: async () => ({ default: recording }), says: recording.steps.length ? `Step ${recording.steps[0]} and the curves of the run, as they were on ${saved.when}.` : `The curves of the run, as they were on ${saved.when}.` });
+}
+export const PREFIX = "recorded:";
+/** The curves that the views draw. */
+export const DRAWN = /^(group\/.*|eval\/.*|policy\/(kl|reference_kl|entropy)|reward\/mean)$/;
 /** As many of a series' points as a chart can show. */
 const POINTS = 400;
 
@@ -31,10 +39,12 @@ class Source {
   steps = $state.raw<number[]>([]);
   attempts = $state.raw<Attempts | null>(null);
   curves = $state.raw<Curves | null>(null);
+  /** Values that the run logged and that are not finite: they are left out of the curves. */
+  notFinite = $state(0);
   fault = $state.raw<Fault | null>(null);
   busy = $state(false);
   /** The run asked for by the address; without one, what ships with the page. */
-  run = $derived(router.query.get("run") ?? `${PREFIX}own-scale`);
+  run = $derived(router.query.get("run") ?? PREFIX + RECORDED[0]!.name);
   recording = $derived(this.run.startsWith(PREFIX) ? (RECORDED.find((one) => PREFIX + one.name === this.run) ?? RECORDED[0]!) : null);
   asked = $derived(router.query.get("step"));
   step = $derived(this.attempts?.step ?? null);
@@ -43,6 +53,7 @@ class Source {
   private shown = "";
 
   async list(): Promise<void> {
+    if (saved) return; // a file has no service to ask
     try {
       this.runs = (await get<{ runs: Run[] }>("/api/runs?limit=200")).runs;
     } catch {
@@ -60,7 +71,8 @@ class Source {
         this.known.clear();
         const [steps, curves] = await this.whole(run);
         if (run !== this.run) return;
-        [this.shown, this.steps, this.curves] = [run, steps, curves];
+        [this.shown, this.steps] = [run, steps];
+        [this.curves, this.notFinite] = finite(curves);
       }
       await this.readStep(run);
       if (run === this.run) this.fault = null;
@@ -104,10 +116,11 @@ class Source {
   }
 
   private recordedGrouping(strategy: string, count: number): Grouping {
-    const counts = this.open!.groupings[this.step!]![strategy]!;
-    const told = counts[count] ?? counts[1]!;
+    const counts = this.open!.groupings[this.step!]?.[strategy];
+    const told = counts?.[count] ?? counts?.[1];
+    if (!told) throw new Error(`How ${strategy} divides this step was not recorded.`);
     const number = (letter: string) => (letter === "-" ? -1 : parseInt(letter, 36));
-    return { ...told, iterations: told.iterations.map((line) => [...line].map(number)) };
+    return { ...told, iterations: told.iterations.map((line) => (typeof line === "string" ? [...line].map(number) : line)) };
   }
 
   /** The address of this run and step in another view. */
@@ -116,6 +129,18 @@ class Source {
     if (step !== null) query.set("step", String(step));
     return `/learn/${view}?${query}`;
   }
+}
+
+/** The curves without values that are not finite, and how many of what is drawn that leaves out. */
+function finite(curves: Curves): [Curves, number] {
+  let left = 0;
+  const kept = Object.entries(curves).map(([name, { steps, values }]) => {
+    const sound = values.map((value) => Number.isFinite(value));
+    if (sound.every(Boolean)) return [name, { steps, values }] as const;
+    if (DRAWN.test(name)) left += sound.filter((one) => !one).length;
+    return [name, { steps: steps.filter((_, n) => sound[n]), values: values.filter((_, n) => sound[n]) }] as const;
+  });
+  return [Object.fromEntries(kept), left];
 }
 
 const nearest = (steps: number[], wanted: number): number =>
