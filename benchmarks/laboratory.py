@@ -3,8 +3,9 @@
     python benchmarks/laboratory.py --json                 a recorded run, about a minute
     python benchmarks/laboratory.py --run runs/my-run --json      a run of yours, its grouping asked of the service
 
-Every option of every select and radio button, and five values of every slider, of the four views on a run's groups;
-then the keys that drag a boundary. Changing the run is left out: it reads files.
+Every option of every select and radio button, five values of every slider, every toggle and every switch that breaks
+GRPO, in all views and papers; then the keys that drag a boundary or turn the surface. Left out: changing the run, which
+reads files, and buttons that play or run something, which take as long as they show.
 """
 
 from __future__ import annotations
@@ -26,13 +27,19 @@ from record import print_result
 from groupwise.service.app import server_config
 from groupwise.service.settings import ServiceSettings
 
-VIEWS = ("formation", "advantages", "tasks", "dynamics")
+VIEWS = (
+    "formation", "advantages", "tasks", "dynamics", "by-hand", "sensitivity", "papers/grpo", "papers/pcgrad",
+    "papers/softmod", "papers/gpmixture",
+)  # fmt: skip
+PICKED = (
+    "main .stack :is(select, input[type=range], input[type=radio], input[type=checkbox], [role=switch]):not(.picker *)"
+)
 # Sets one control, waits until nothing is being asked of the service and two frames are painted; in milliseconds.
-CHANGE = """async ([place, value]) => {
-    const one = document.querySelectorAll('main .stack .controls :is(select, input)')[place];
+CHANGE = """async ([picked, place, value]) => {
+    const one = document.querySelectorAll(picked)[place];
     if (!one || one.disabled) return null;  // another control took it away
     const began = performance.now();
-    if (one.type === 'radio' || one.type === 'checkbox') one.click();
+    if (one.type !== 'range' && one.tagName !== 'SELECT') one.click();
     else {
         one.value = value;
         one.dispatchEvent(new Event(one.tagName === 'SELECT' ? 'change' : 'input', {bubbles: true}));
@@ -45,7 +52,7 @@ CHANGE = """async ([place, value]) => {
 }"""
 COUNTED = """(() => { window.fetching = 0; const ask = window.fetch;
     window.fetch = (...words) => { window.fetching++; return ask(...words).finally(() => window.fetching--); }; })()"""
-CONTROLS = """() => [...document.querySelectorAll('main .stack .controls :is(select, input)')].map((one, place) => ({
+CONTROLS = """(picked) => [...document.querySelectorAll(picked)].map((one, place) => ({
     place, type: one.type, disabled: one.disabled, low: Number(one.min), high: Number(one.max),
     options: one.options ? [...one.options].map((option) => option.value) : [] }))"""
 
@@ -62,18 +69,22 @@ def measure(url: str, token: str, query: str) -> dict[str, list[float]]:
         for view in VIEWS:
             page.goto(f"{url}/learn/{view}{query}")
             page.locator("figure").first.wait_for(timeout=600_000)
+            page.wait_for_load_state("networkidle")
             page.wait_for_timeout(1000)
-            taken = [page.evaluate(CHANGE, [place, value]) for place, value in _changes(page)]
+            taken = [page.evaluate(CHANGE, [PICKED, place, value]) for place, value in _changes(page)]
             found[view] = [one for one in taken if one is not None]
             if view == "formation":
-                found["boundaries"] = _dragged(page)
+                page.locator(".controls select").first.select_option("auto")
+                found["boundaries"] = _pressed(page, ".handle")
+            if view == "sensitivity":
+                found["surface"] = _pressed(page, "[role=application]")
         browser.close()
     return found
 
 
 def _changes(page: Any) -> list[tuple[int, str]]:
     changes: list[tuple[int, str]] = []
-    for control in page.evaluate(CONTROLS):
+    for control in page.evaluate(CONTROLS, PICKED):
         place = control["place"]
         if control["disabled"]:
             continue
@@ -84,9 +95,9 @@ def _changes(page: Any) -> list[tuple[int, str]]:
     return changes
 
 
-def _dragged(page: Any) -> list[float]:
-    page.locator(".controls select").first.select_option("auto")
-    handle = page.locator(".handle").first
+def _pressed(page: Any, place: str) -> list[float]:
+    """An arrow key, twenty times."""
+    handle = page.locator(place).first
     handle.wait_for()
     script = """async (one) => { const began = performance.now();
         one.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));

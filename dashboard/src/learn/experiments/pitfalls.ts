@@ -36,7 +36,7 @@ export const PITFALLS: readonly Pitfall[] = [
   },
   {
     fault: "single_keeps_reward", title: "A group of one keeps its reward", wrong: "A = r", right: "A = 0",
-    says: "One attempt has nothing to be compared with, so its advantage is 0. With its raw reward as advantage, whatever was sampled first is made likelier, right or wrong.",
+    says: "One attempt has nothing to be compared with, so its advantage is 0. With its raw reward as advantage, whatever was sampled is made likelier if marks are positive, and less likely if they are negative, right or wrong.",
     see: "How far the policy moves on a question attempted once per step. It should not move: nothing was compared.",
     stage: {}, curve: "single", axis: "KL from the start, in nats",
   },
@@ -47,7 +47,7 @@ export const PITFALLS: readonly Pitfall[] = [
     stage: {}, curve: "score", axis: SCORE,
   },
   {
-    fault: "ratio_to_itself", title: "Off-policy samples taken for the policy's own", wrong: "ρ = π / sg[π] = 1", right: "ρ = π / π_b, recorded when sampling",
+    fault: "ratio_to_itself", title: "Off-policy samples taken for the policy's own", wrong: "ρ = π / detach(π) = 1", right: "ρ = π / π_b, recorded when sampling",
     says: "What a search, a replay or an older policy π_b sampled has the log-probabilities of whoever sampled it. With the policy's own, a word is pushed as often as the search likes it, not as often as the policy would say it.",
     see: "A search proposes 80% of the words, mostly so-so ones (the clip is wide open here, so that only the ratio speaks). Against itself the policy learns the search's habits.",
     stage: { search: 0.8, rate: 0.1, passes: 4, clip: 20 }, curve: "score", axis: SCORE,
