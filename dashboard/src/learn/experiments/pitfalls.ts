@@ -1,6 +1,6 @@
 /** The eleven faults: what was written, what is right, and the setting in which each one bites. */
 import { mean } from "../mathematics/advantages";
-import { brokenRun, type BrokenRun, type Fault, type Settings } from "./broken_run";
+import { brokenSteps, SETTINGS, type BrokenRun, type Fault, type Settings } from "./broken_run";
 
 type Curve = "score" | "crashes" | "single" | "size" | "same";
 export type Pitfall = {
@@ -80,11 +80,15 @@ export const PITFALLS: readonly Pitfall[] = [
 
 export const SEEDS = [1, 2, 3, 4] as const;
 
-/** The curve of a pitfall, averaged over the seeds. */
-export function curveOf(pitfall: Pitfall, isBroken: boolean, seeds: readonly number[] = SEEDS): number[] {
-  const runs: BrokenRun[] = seeds.map((seed) => brokenRun(isBroken ? [pitfall.fault] : [], seed, pitfall.stage));
-  return runs[0]![pitfall.curve].map((_, step) => mean(runs.map((run) => run[pitfall.curve][step]!)));
+export const LENGTH = SETTINGS.steps;
+
+/** The curve of a pitfall step by step, averaged over the seeds. */
+export function* growing(pitfall: Pitfall, isBroken: boolean, seeds: readonly number[] = SEEDS): Generator<number> {
+  const runs = seeds.map((seed) => brokenSteps(isBroken ? [pitfall.fault] : [], seed, pitfall.stage));
+  for (let step = 0; step < LENGTH; step++) yield mean(runs.map((run) => (run.next().value as BrokenRun)[pitfall.curve][step]!));
 }
+
+export const curveOf = (...given: Parameters<typeof growing>): number[] => [...growing(...given)];
 
 /** The number that the switch is about: where the curve ends, or, of one answer's score, how much it varies. */
 export const outcomeOf = (pitfall: Pitfall, curve: readonly number[]): number =>
