@@ -39,8 +39,6 @@ class Source {
   steps = $state.raw<number[]>([]);
   attempts = $state.raw<Attempts | null>(null);
   curves = $state.raw<Curves | null>(null);
-  /** Values that the run logged and that are not finite: they are left out of the curves. */
-  notFinite = $state(0);
   fault = $state.raw<Fault | null>(null);
   busy = $state(false);
   /** The run asked for by the address; without one, what ships with the page. */
@@ -71,8 +69,7 @@ class Source {
         this.known.clear();
         const [steps, curves] = await this.whole(run);
         if (run !== this.run) return;
-        [this.shown, this.steps] = [run, steps];
-        [this.curves, this.notFinite] = finite(curves);
+        [this.shown, this.steps, this.curves] = [run, steps, curves];
       }
       await this.readStep(run);
       if (run === this.run) this.fault = null;
@@ -129,18 +126,6 @@ class Source {
     if (step !== null) query.set("step", String(step));
     return `/learn/${view}?${query}`;
   }
-}
-
-/** The curves without values that are not finite, and how many of what is drawn that leaves out. */
-function finite(curves: Curves): [Curves, number] {
-  let left = 0;
-  const kept = Object.entries(curves).map(([name, { steps, values }]) => {
-    const sound = values.map((value) => Number.isFinite(value));
-    if (sound.every(Boolean)) return [name, { steps, values }] as const;
-    if (DRAWN.test(name)) left += sound.filter((one) => !one).length;
-    return [name, { steps: steps.filter((_, n) => sound[n]), values: values.filter((_, n) => sound[n]) }] as const;
-  });
-  return [Object.fromEntries(kept), left];
 }
 
 const nearest = (steps: number[], wanted: number): number =>
