@@ -347,7 +347,8 @@ def test_advantages_of_ppo_and_grpo_are_the_core_s(visit: Callable[..., Visit], 
     view.tick("GRPO credits", "each moment")
     view.choose("and divides by", "none")
     togo = core.group_return_to_go(rewards, alive, step.gamma, group_ids=torch.from_numpy(step.group))
-    for scale, parts in (("group_std", [step.group == one for one in set(step.group)]), ("batch_std", [...])):
+    parted: dict[str, list[Any]] = {"group_std": [step.group == one for one in set(step.group)], "batch_std": [...]}
+    for scale, parts in parted.items():
         view.choose("and divides by", scale)
         by = togo.clone()
         for part in parts:
