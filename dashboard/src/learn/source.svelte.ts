@@ -1,14 +1,16 @@
 /** The run and step that the views look at: one that ships with the page, or any run of the service. */
 import { asFault, get, type Fault, type Series, type Shapes } from "../lib/api";
 import { router } from "../lib/router.svelte";
+import { saved } from "../lib/saved";
 import type { Run } from "../lib/api";
 
 export type Attempts = Omit<Shapes["StepAttempts"], "run">;
 export type Grouping = { strategy: string; iterations: number[][]; names: Record<string, string>; earlier_steps: number[] };
 export type Curves = Record<string, { steps: number[]; values: number[] }>;
-type Recording = {
+/** Iterations are lists of numbers, or strings with one character for each attempt. */
+export type Recording = {
   name: string; environment: string; steps: number[]; series: Curves; attempts: Record<string, Attempts>;
-  groupings: Record<string, Record<string, Record<string, Omit<Grouping, "iterations"> & { iterations: string[] }>>>;
+  groupings: Record<string, Record<string, Record<string, Omit<Grouping, "iterations"> & { iterations: (string | number[])[] }>>>;
 };
 
 export const RECORDED: { name: string; title: string; says: string; load: () => Promise<{ default: unknown }> }[] = [
@@ -21,7 +23,13 @@ export const RECORDED: { name: string; title: string; says: string; load: () => 
     says: "The same three CartPoles; advantages are divided by one standard deviation for the whole batch.",
   },
 ];
-const PREFIX = "recorded:";
+if (saved?.recording) {
+  const recording = saved.recording as Recording;
+  RECORDED.unshift({ name: recording.name, title: saved.title, load: async () => ({ default: recording }), says: recording.steps.length ? `Step ${recording.steps[0]} and the curves of the run, as they were on ${saved.when}.` : `The curves of the run, as they were on ${saved.when}.` });
+}
+export const PREFIX = "recorded:";
+/** The curves that the views draw. */
+export const DRAWN = /^(group\/.*|eval\/.*|policy\/(kl|reference_kl|entropy)|reward\/mean)$/;
 /** As many of a series' points as a chart can show. */
 const POINTS = 400;
 
@@ -34,7 +42,7 @@ class Source {
   fault = $state.raw<Fault | null>(null);
   busy = $state(false);
   /** The run asked for by the address; without one, what ships with the page. */
-  run = $derived(router.query.get("run") ?? `${PREFIX}own-scale`);
+  run = $derived(router.query.get("run") ?? PREFIX + RECORDED[0]!.name);
   recording = $derived(this.run.startsWith(PREFIX) ? (RECORDED.find((one) => PREFIX + one.name === this.run) ?? RECORDED[0]!) : null);
   asked = $derived(router.query.get("step"));
   step = $derived(this.attempts?.step ?? null);
@@ -43,6 +51,7 @@ class Source {
   private shown = "";
 
   async list(): Promise<void> {
+    if (saved) return; // a file has no service to ask
     try {
       this.runs = (await get<{ runs: Run[] }>("/api/runs?limit=200")).runs;
     } catch {
@@ -104,10 +113,11 @@ class Source {
   }
 
   private recordedGrouping(strategy: string, count: number): Grouping {
-    const counts = this.open!.groupings[this.step!]![strategy]!;
-    const told = counts[count] ?? counts[1]!;
+    const counts = this.open!.groupings[this.step!]?.[strategy];
+    const told = counts?.[count] ?? counts?.[1];
+    if (!told) throw new Error(`How ${strategy} divides this step was not recorded.`);
     const number = (letter: string) => (letter === "-" ? -1 : parseInt(letter, 36));
-    return { ...told, iterations: told.iterations.map((line) => [...line].map(number)) };
+    return { ...told, iterations: told.iterations.map((line) => (typeof line === "string" ? [...line].map(number) : line)) };
   }
 
   /** The address of this run and step in another view. */

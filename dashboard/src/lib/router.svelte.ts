@@ -1,7 +1,14 @@
 /** Addresses: the path decides what is shown, and links change it without loading the page again. */
+import { saved } from "./saved";
+
+/** In a saved file the address stands behind the #: a file has one path only. */
+const here = (): string => (saved ? location.hash.slice(1) || saved.address : location.pathname + location.search);
+const write = (to: string, replace: boolean): void => history[replace ? "replaceState" : "pushState"](null, "", saved ? `#${to}` : to);
+const parsed = (): URL => new URL(here(), "http://page");
+
 class Router {
-  path = $state(location.pathname);
-  query = $state(new URLSearchParams(location.search));
+  path = $state(parsed().pathname);
+  query = $state(parsed().searchParams);
 
   constructor() {
     addEventListener("popstate", () => this.read());
@@ -9,7 +16,7 @@ class Router {
   }
 
   go(to: string, { replace = false } = {}): void {
-    if (to !== location.pathname + location.search) history[replace ? "replaceState" : "pushState"](null, "", to);
+    if (to !== here()) write(to, replace);
     this.read();
     if (!replace) scrollTo(0, 0);
   }
@@ -23,8 +30,8 @@ class Router {
     }
     const text = query.toString();
     const to = this.path + (text ? `?${text}` : "");
-    if (to === location.pathname + location.search) return;
-    history[replace ? "replaceState" : "pushState"](null, "", to);
+    if (to === here()) return;
+    write(to, replace);
     this.read();
   }
 
@@ -34,8 +41,8 @@ class Router {
   }
 
   private read(): void {
-    this.path = location.pathname;
-    this.query = new URLSearchParams(location.search);
+    this.path = parsed().pathname;
+    this.query = parsed().searchParams;
   }
 
   private follow(event: MouseEvent): void {

@@ -76,7 +76,7 @@ class RecordedStep:
         return len(self.ids)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it. Scores are exact; features and values have seven digits."""
+        """As JSON has it. Scores are exact; features, rewards and values have ten digits."""
         return {
             "step": self.step, "recorded": self.recorded, "shown": len(self), "unscored": self.unscored,
             "not_finite": self.not_finite, "ids": list(self.ids), "group_names": list(self.group_names),
@@ -148,7 +148,7 @@ def groups_table(step: RecordedStep, found: Regrouping) -> Any:
 
 
 def _short(values: Table) -> list[float]:
-    return [float(f"{value:.7g}") for value in values]
+    return [float(f"{value:.10g}") for value in values]
 
 
 @lru_cache(maxsize=64)

@@ -173,8 +173,8 @@ def _thin(log: RunLog, kind: str, begin: int, points: int) -> list[int]:
 
 
 def _short(values: Floats) -> list[float]:
-    """Six digits, which is more than a curve shows: a page of curves is half as long."""
-    return [float(f"{value:.6g}") for value in values]
+    """Eight digits, which is more than a curve shows: a page of curves is half as long."""
+    return [float(f"{value:.8g}") for value in values]
 
 
 def _near(name: str, names: Sequence[str]) -> str:

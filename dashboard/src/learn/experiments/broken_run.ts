@@ -156,7 +156,8 @@ function update(policy: number[][][], attempts: readonly Attempt[], advantages: 
   return { beyond: beyond / attempts.length / LENGTH, largest };
 }
 
-export function brokenRun(faults: Iterable<Fault>, seed: number, choices: Partial<Settings> = {}): BrokenRun {
+/** The run while it grows: the same object after every step. */
+export function* brokenSteps(faults: Iterable<Fault>, seed: number, choices: Partial<Settings> = {}): Generator<BrokenRun> {
   const [broken, settings]: [Broken, Settings] = [new Set(faults), { ...SETTINGS, ...choices }];
   const [random, judge] = [new Random(seed), new Random(seed + 1000)];
   const policy = newPolicy();
@@ -181,9 +182,11 @@ export function brokenRun(faults: Iterable<Fault>, seed: number, choices: Partia
     }
     run.beyond.push(beyond);
     run.largest.push(largest);
+    yield run;
   }
-  return run;
 }
+
+export const brokenRun = (...given: Parameters<typeof brokenSteps>): BrokenRun => [...brokenSteps(...given)].at(-1)!;
 
 function measure(run: BrokenRun, now: number[][][], moved: boolean): void {
   const shares = now.map((rows, question) => mean(rows.map((row, t) => row[rightOf(question, moved)[t]!]!)));

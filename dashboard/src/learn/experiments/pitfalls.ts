@@ -1,6 +1,6 @@
 /** The eleven faults: what was written, what is right, and the setting in which each one bites. */
 import { mean } from "../mathematics/advantages";
-import { brokenRun, type BrokenRun, type Fault, type Settings } from "./broken_run";
+import { brokenSteps, SETTINGS, type BrokenRun, type Fault, type Settings } from "./broken_run";
 
 type Curve = "score" | "crashes" | "single" | "size" | "same";
 export type Pitfall = {
@@ -11,13 +11,13 @@ const SCORE = "Share of right words";
 
 export const PITFALLS: readonly Pitfall[] = [
   {
-    fault: "clip_never_acts", title: "A clip that never clips", wrong: "min(s, max(s, x))", right: "min(r·A, clip(r, 1−ε, 1+ε)·A)",
+    fault: "clip_never_acts", title: "A clip that never clips", wrong: "min(s, max(s, x))", right: "min(ρ·A, clip(ρ, 1−ε, 1+ε)·A)",
     says: "min(s, max(s, x)) is always s. Nothing stops a token once its ratio has left 1 ± ε, so several passes over one noisy batch run away with it.",
     see: "Eight passes over each batch: with the clip the run learns, without it the policy is stuck on the luck of the first batches.",
     stage: { noise: 0.6, rate: 4, entropy: 0 }, curve: "score", axis: SCORE,
   },
   {
-    fault: "advantage_clipped", title: "The advantage clipped instead of the ratio", wrong: "r · clip(A, −ε, ε)", right: "min(r·A, clip(r, 1−ε, 1+ε)·A)",
+    fault: "advantage_clipped", title: "The advantage clipped instead of the ratio", wrong: "ρ · clip(A, −ε, ε)", right: "min(ρ·A, clip(ρ, 1−ε, 1+ε)·A)",
     says: "Clipping A to ±0.2 throws away how much better an attempt was, and still lets the ratio go anywhere.",
     see: "The curve rises, then dies: all advantages are ±0.2, and no ratio is held.",
     stage: { noise: 0.6, rate: 4, entropy: 0 }, curve: "score", axis: SCORE,
@@ -36,7 +36,7 @@ export const PITFALLS: readonly Pitfall[] = [
   },
   {
     fault: "single_keeps_reward", title: "A group of one keeps its reward", wrong: "A = r", right: "A = 0",
-    says: "One attempt has nothing to be compared with, so its advantage is 0. With its raw reward as advantage, whatever was sampled first is made likelier, right or wrong.",
+    says: "One attempt has nothing to be compared with, so its advantage is 0. With its raw reward as advantage, whatever was sampled is made likelier if marks are positive, and less likely if they are negative, right or wrong.",
     see: "How far the policy moves on a question attempted once per step. It should not move: nothing was compared.",
     stage: {}, curve: "single", axis: "KL from the start, in nats",
   },
@@ -47,7 +47,7 @@ export const PITFALLS: readonly Pitfall[] = [
     stage: {}, curve: "score", axis: SCORE,
   },
   {
-    fault: "ratio_to_itself", title: "Off-policy samples taken for the policy's own", wrong: "r = π / sg[π] = 1", right: "r = π / π_b, recorded when sampling",
+    fault: "ratio_to_itself", title: "Off-policy samples taken for the policy's own", wrong: "ρ = π / detach(π) = 1", right: "ρ = π / π_b, recorded when sampling",
     says: "What a search, a replay or an older policy π_b sampled has the log-probabilities of whoever sampled it. With the policy's own, a word is pushed as often as the search likes it, not as often as the policy would say it.",
     see: "A search proposes 80% of the words, mostly so-so ones (the clip is wide open here, so that only the ratio speaks). Against itself the policy learns the search's habits.",
     stage: { search: 0.8, rate: 0.1, passes: 4, clip: 20 }, curve: "score", axis: SCORE,
@@ -80,11 +80,15 @@ export const PITFALLS: readonly Pitfall[] = [
 
 export const SEEDS = [1, 2, 3, 4] as const;
 
-/** The curve of a pitfall, averaged over the seeds. */
-export function curveOf(pitfall: Pitfall, isBroken: boolean, seeds: readonly number[] = SEEDS): number[] {
-  const runs: BrokenRun[] = seeds.map((seed) => brokenRun(isBroken ? [pitfall.fault] : [], seed, pitfall.stage));
-  return runs[0]![pitfall.curve].map((_, step) => mean(runs.map((run) => run[pitfall.curve][step]!)));
+export const LENGTH = SETTINGS.steps;
+
+/** The curve of a pitfall step by step, averaged over the seeds. */
+export function* growing(pitfall: Pitfall, isBroken: boolean, seeds: readonly number[] = SEEDS): Generator<number> {
+  const runs = seeds.map((seed) => brokenSteps(isBroken ? [pitfall.fault] : [], seed, pitfall.stage));
+  for (let step = 0; step < LENGTH; step++) yield mean(runs.map((run) => (run.next().value as BrokenRun)[pitfall.curve][step]!));
 }
+
+export const curveOf = (...given: Parameters<typeof growing>): number[] => [...growing(...given)];
 
 /** The number that the switch is about: where the curve ends, or, of one answer's score, how much it varies. */
 export const outcomeOf = (pitfall: Pitfall, curve: readonly number[]): number =>

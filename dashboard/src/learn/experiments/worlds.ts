@@ -17,19 +17,25 @@ export function stream(seed: number): Stream {
   return { worlds, points, answers: points.map(([x], at) => [WORLDS[worlds[at]!]!.at(x!) + 0.1 * random.normal()]) };
 }
 
-export type Followed = { tasks: number[]; mixture: number[]; single: number[]; recent: number[]; found: number };
+export type Followed = { tasks: number[]; mixture: number[]; found: number };
+
+/** Squared errors of one process over everything, and of one over the last ten points: no setting of the mixture changes them. */
+export function rivals(seen: Stream): { single: number[]; recent: number[] } {
+  const by = (from: number, at: number): number => {
+    const guess = predict(KERNEL, seen.points.slice(from, at), seen.answers.slice(from, at), [seen.points[at]!]).means[0]?.[0] ?? 0;
+    return (guess - seen.answers[at]![0]!) ** 2;
+  };
+  const places = [...seen.points.keys()];
+  return { single: places.map((at) => by(0, at)), recent: places.map((at) => by(Math.max(0, at - 10), at)) };
+}
 
 /** Squared errors of predictions made before each answer is seen, and the task that the mixture gave each point. */
 export function follow(seen: Stream, choices: MixtureChoices): Followed {
   const mixture = new ProcessMixture(KERNEL, choices);
-  const told: Followed = { tasks: [], mixture: [], single: [], recent: [], found: 0 };
-  const by = (from: number, at: number): number => predict(KERNEL, seen.points.slice(from, at), seen.answers.slice(from, at), [seen.points[at]!]).means[0]?.[0] ?? 0;
+  const told: Followed = { tasks: [], mixture: [], found: 0 };
   seen.points.forEach((point, at) => {
     const answer = seen.answers[at]!;
-    const squared = (guess: number): number => (guess - answer[0]!) ** 2;
-    told.mixture.push(squared(mixture.expect(point)[0]!));
-    told.single.push(squared(by(0, at)));
-    told.recent.push(squared(by(Math.max(0, at - 10), at)));
+    told.mixture.push((mixture.expect(point)[0]! - answer[0]!) ** 2);
     told.tasks.push(mixture.see(point, answer));
   });
   return { ...told, found: mixture.sizes.length };

@@ -25,8 +25,7 @@ function held(curve: Curves[string] | undefined, steps: number[]): number[] {
   let at = 0;
   return steps.map((step) => {
     while (at + 1 < curve.steps.length && curve.steps[at + 1]! <= step) at++;
-    const value = curve.values[at]!;
-    return Number.isFinite(value) ? value : 0;
+    return curve.values[at]!;
   });
 }
 

@@ -12,7 +12,7 @@ export const STEPS: readonly Step[] = [
   },
   {
     title: "The group", formula: "x → y₁ … y_G ~ π_b( · | x ),   r_i = score(y_i)",
-    says: "A group is G attempts at the same task (the same prompt; in control the same start), sampled by the same policy π_b before any update. Who belongs together is fixed before acting. Scores need to be comparable only within a group.", code: "rewards, group_ids",
+    says: "A group is G attempts at the same task (the same prompt; in control the same start), sampled by the same policy π_b before any update (b for behaviour; the baseline is another b). Who belongs together is fixed before acting. Scores need to be comparable only within a group.", code: "rewards, group_ids",
   },
   {
     title: "The advantage", formula: "A_i = (r_i − b) / s,   b = mean(r),   s = std(r)",
@@ -20,18 +20,18 @@ export const STEPS: readonly Step[] = [
   },
   {
     title: "Which standard deviation", formula: "[1, 0] → ±1 (population, ÷ n) or ±0.707 (sample, ÷ n − 1)",
-    says: "It is a choice, and must be named; here the default is the population's. With [1, 1, 0] that gives +0.707, +0.707, −1.414. Dividing makes a group of small differences count as much as one of large differences; Dr. GRPO therefore does not divide (scale “none”).", code: "advantage.std_type, advantage.advantage_scale",
+    says: "It is a choice, and must be named; here the default is the population's. With [1, 1, 0] that gives +0.707, +0.707, −1.414. Dividing makes a group of small differences count as much as one of large differences; Dr. GRPO (“GRPO done right”) therefore does not divide (scale “none”), and tasks with larger scores then pull harder.", code: "advantage.std_type, advantage.advantage_scale",
   },
   {
     title: "A group of one, or without spread", formula: "G = 1, or r₁ = … = r_G   ⇒   A = 0, no update",
-    says: "One attempt has nothing to be compared with; its advantage is 0, not its reward. If all scores are equal, none is better. Such a group teaches nothing, gets no entropy bonus either, and the run reports the share of such groups.", code: "groups/zero_spread_share",
+    says: "One attempt has nothing to be compared with; its advantage is 0, not its reward. If all scores are equal (to one part in a million), none is better, and nothing is divided by their spread. Such a group teaches nothing and gets no entropy bonus either; only a KL term (step 9), if there is one, still pulls the policy back. The run reports the share of such groups.", code: "groups/zero_spread_share",
   },
   {
-    title: "The ratio, against whoever sampled", formula: "r_it = π(y_it) / π_b(y_it)",
+    title: "The ratio, against whoever sampled", formula: "ρ_it = π(y_it) / π_b(y_it)",
     says: "Weighs a token by how much likelier it is now than when it was sampled. In the first pass over the policy's own samples it is exactly 1. Samples of an older policy, a replay or a search keep the log-probabilities recorded when they were sampled, and the ratio is taken against those; otherwise the gradient is that of another policy.", code: "behavior_logp",
   },
   {
-    title: "The clip, as in PPO", formula: "min( r·A,  clip(r, 1 − ε, 1 + ε)·A )",
+    title: "The clip, as in PPO", formula: "surrogate = min( ρ·A,  clip(ρ, 1 − ε, 1 + ε)·A )",
     says: "Once a token's ratio has left 1 ± ε in the direction that pays, its gradient is 0: several passes over one batch cannot run away with it. The ratio is clipped, never the advantage. The minimum keeps the gradient of a token that went the wrong way.", code: "loss.clip_ratio; core.surrogates.clipped",
   },
   {
@@ -40,7 +40,7 @@ export const STEPS: readonly Step[] = [
   },
   {
     title: "The sum", formula: "loss = (1/G) Σ_i (1/|y_i|) Σ_t [ − surrogate_it + β KL_it ] − entropy bonus",
-    says: "GRPO averages the tokens of each attempt, then the attempts; DAPO averages over all tokens, so that long attempts are not diluted. Entropy is a bonus and is subtracted from what is minimised.", code: "core.losses.LOSSES",
+    says: "GRPO averages the |y_i| tokens of each attempt, then the attempts; its variant DAPO averages over all tokens at once, so that long attempts are not diluted. The attempts of several groups are averaged together. Entropy is a bonus and is subtracted from what is minimised.", code: "core.losses.LOSSES",
   },
   {
     title: "The order of things", formula: "sample → score → advantages of whole groups → shuffle, split → loss → step",
@@ -55,7 +55,7 @@ export const SYMBOLS = [
   ["b, s", "baseline, scale", "what is subtracted, and what it is divided by"],
   ["A_i", "advantages", "how the score stands in its group"],
   ["π, π_b", "logp, behavior_logp", "the policy now, and the one that sampled"],
-  ["r_it", "ratio", "π/π_b of token t of attempt i"],
+  ["ρ_it", "ratio", "π/π_b of token t of attempt i"],
   ["ε", "clip_low, clip_high", "how far the ratio pays"],
   ["β, π_ref", "reference.beta, reference.logp", "weight of the KL, and the frozen policy"],
   ["1/G, 1/|y_i|", "denominator, mean_of_means", "how tokens are averaged"],
@@ -69,5 +69,5 @@ export const CHANGES = [
   ["sampling", "any mixture of tasks", "G attempts at each task"],
   ["clipped ratio", "yes", "yes, the same"],
   ["KL to a reference", "in the reward, if at all", "in the loss"],
-  ["learns nothing from", "a return the critic predicted exactly", "a group of one, or one without spread"],
+  ["learns nothing from", "an action that did exactly as well as the critic expected", "a group of one, or one without spread"],
 ] as const;

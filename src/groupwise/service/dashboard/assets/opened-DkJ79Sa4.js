@@ -1,0 +1,1 @@
+var e={sweep:null};export{e as t};
