@@ -113,7 +113,7 @@ export function dotOptions(dots: Dot[], xName: string, yName: string): Record<st
   const naming = (name: string, gap: number) => ({ name, nameLocation: "middle", nameGap: gap, nameTextStyle: { color: colours.soft, fontSize: 12, fontFamily: FONT } });
   return {
     animation: false,
-    grid: { left: 30, right: 16, top: 12, bottom: 24, containLabel: true },
+    grid: { left: 44, right: 16, top: 12, bottom: 24, containLabel: true },
     tooltip: { ...tooltip(colours), trigger: "item", formatter: (one: { data: { told: string } }) => one.data.told },
     xAxis: { type: "value", scale: true, ...axis(colours), ...naming(xName, 26), splitLine: { show: false } },
     yAxis: { type: "value", scale: true, ...axis(colours), ...naming(yName, 54) },
