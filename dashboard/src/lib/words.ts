@@ -3,7 +3,7 @@ export function number(value: number | null | undefined, digits = 3): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (size >= 1e6 || (size > 0 && size < 1e-3)) return value.toExponential(1).replace("e+", "e").replaceAll("-", "−");
-  if (size >= 1000) return Math.round(value).toLocaleString("en-GB");
+  if (size >= 1000) return Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1))))).toLocaleString("en-GB").replace("-", "−");
   return String(Number(value.toPrecision(digits))).replace("-", "−");
 }
 

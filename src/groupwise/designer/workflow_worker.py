@@ -90,7 +90,7 @@ def edit(asked: Asked) -> dict[str, Any]:
     return {
         **_assessed(assess(after, seed=asked["seed"])),
         "before": _before(*key),
-        "edits": in_words(edits), "changes": list(compare_workflows(before.design, after.design).lines()),
+        "edits": in_words(edits), "changes": list(compare_workflows(before.design, after.design).sentences()),
         "pools": pools, "activities": activities, "chances": chances(after.requirements), "rules": list(RULES),
         "requirements": as_written(after.requirements), **_shown(document),
     }  # fmt: skip
