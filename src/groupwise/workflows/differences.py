@@ -212,7 +212,7 @@ def _shown(what: str, value: Any) -> str:
         return _retries(value)
     if isinstance(value, float):
         return in_time(value) if what in TIMES else f"{value:.6g}"
-    return str(value)
+    return repr(value) if what == "documentation" else str(value)
 
 
 def _retries(retry: Mapping[str, Any]) -> str:
