@@ -80,6 +80,32 @@ LONGEST_FRAME = """() => new Promise((tell) => {
     requestAnimationFrame(frame); })"""
 
 
+FIRST_LOAD = 250_000  # bytes on the wire, headers included
+
+
+def test_a_runs_page_loads_little_and_heavy_parts_when_they_are_opened(
+    visit: Callable[..., Visit], sums: dict[str, Any]
+) -> None:
+    tab = visit()
+    link = tab.page.context.new_cdp_session(tab.page)
+    link.send("Network.enable")
+    sizes: list[int] = []
+    asked: list[str] = []
+    link.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+    tab.page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+    page = tab.open("/runs/sums")
+    page.get_by_role("img", name="Reward by step").locator("canvas").wait_for()
+    page.wait_for_load_state("networkidle")
+    assert sum(sizes) > 100_000, "the charts have been counted"
+    assert sum(sizes) <= FIRST_LOAD, sorted(zip(sizes, asked, strict=False))[-5:]
+    heavy = ("Attempt", "Picture", "svg", "Formation", "one-scale")
+    assert not [path for path in asked if Path(path).name.startswith(heavy)]
+    attempt = sums["groups"][0]["attempts"][0]["trajectory_id"]
+    page = tab.open(f"/runs/sums/attempts/1/{attempt}")
+    page.get_by_text("The policy wrote").wait_for()
+    assert [path for path in asked if Path(path).name.startswith("Attempt")]
+
+
 def until_step(page: Any, step: int) -> None:
     done = page.get_by_role("progressbar").first
     end = time.monotonic() + PATIENCE / 1000

@@ -1,12 +1,12 @@
 /** The parts of ECharts that are used, and how charts look here. */
-import { LineChart, ScatterChart } from "echarts/charts";
+import { LineChart } from "echarts/charts";
 import { GridComponent, TooltipComponent } from "echarts/components";
 import { format, init, use, type ECharts } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { palette, type Tone } from "./palette";
 import { number, percent } from "./words";
 
-use([LineChart, ScatterChart, GridComponent, TooltipComponent, CanvasRenderer]);
+use([LineChart, GridComponent, TooltipComponent, CanvasRenderer]);
 
 export type { Tone } from "./palette";
 /** `colour` instead of a tone where runs are compared; `band` is drawn around the line; `raw` is what was smoothed. */
@@ -128,7 +128,7 @@ export function dotOptions(dots: Dot[], xName: string, yName: string): Record<st
     xAxis: { type: "value", scale: true, ...axis(colours), ...naming(xName, 26), splitLine: { show: false } },
     yAxis: { type: "value", scale: true, ...axis(colours), ...naming(yName, 54) },
     series: [{
-      type: "scatter",
+      type: "line", lineStyle: { opacity: 0 }, symbol: "circle", // dots without a line: scatter charts are not loaded for them
       data: dots.map((dot) => ({
         value: [dot.x, dot.y],
         told: html`${dot.name}<br>${xName} <b>${number(dot.x)}</b><br>${yName} <b>${number(dot.y)}</b>`,
