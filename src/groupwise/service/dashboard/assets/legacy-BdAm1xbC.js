@@ -1,0 +1,1 @@
+import{at as e}from"./disclose-version-C_peH_f5.js";e();

@@ -1,1 +1,0 @@
-import{ot as e}from"./disclose-version-c23wcl4j.js";e();
