@@ -9,7 +9,8 @@ from itertools import combinations
 import pytest
 
 from groupwise.designer.results.explanation import one_line
-from groupwise.workflows.blocks import Activity, Choice, PartialOrder, Sequence, Skip
+from groupwise.designer.results.report import drawing
+from groupwise.workflows.blocks import Activity, Choice, Design, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.partial_orders import closure, reduced
 
 A, B, C, D = map(Activity, "abcd")
@@ -42,3 +43,15 @@ def test_every_activity_of_an_order_is_written_once_and_the_order_can_be_read_ba
             earlier = here
     assert sorted(seen) == list(names)
     assert closure(len(names), frozenset(read)) == closure(len(names), edges)
+
+
+@pytest.mark.parametrize("length", [1, 12, 60])
+def test_a_drawing_in_a_report_is_never_too_small_to_read(length: int) -> None:
+    tasks = tuple(Activity(f"task number {number}") for number in range(length))
+    for root in (Sequence((A, *tasks)), Parallel((A, Sequence((B, *tasks))))):
+        text = drawing(Design("long", root))
+        natural, least = (
+            float(re.search(pattern, text).group(1)) for pattern in (r'viewBox="0 0 ([\d.]+)', r"min-width:(\d+)px")
+        )  # type: ignore[union-attr]
+        letters = min(float(size) for size in re.findall(r"font-size:([\d.]+)px", text))
+        assert letters * least / natural > 9
