@@ -183,3 +183,18 @@ def test_runs_that_differ_in_their_seed_are_one_arm(runs: Runs) -> None:
     assert len(found["verdicts"]) == 1
     assert "differ in nothing but their seed" in compared(runs, everyone[:2])["headline"]
     assert compared(runs, everyone, "none")["headline"] == "None of these runs has measured none."
+
+
+def test_of_many_arms_the_one_that_ends_highest_is_named(runs: Runs) -> None:
+    for rate in (0.1, 0.2, 0.3):
+        for seed in range(3):
+            path = write_run(runs.folder, f"r{rate}-{seed}", learning_rate=rate, seed=seed)
+            write_log(path, [{"eval/reward_mean": rate * step + seed / 1000} for step in range(4)], "eval")
+    found = compared(runs, [f"r{rate}-{seed}" for rate in (0.1, 0.2, 0.3) for seed in range(3)])
+    assert found["headline"].startswith("learning_rate 0.3 ends ")
+    assert len(found["verdicts"]) == 3
+    path = write_run(runs.folder, "flat", learning_rate=0.4, seed=0)
+    write_log(path, [{"eval/reward_mean": 0.0} for _ in range(4)], "eval")
+    assert compared(runs, ["r0.1-0", "r0.2-0", "flat"])["headline"] == (
+        "learning_rate 0.2 ends highest, at 0.6, but not distinguishably above any."
+    )
