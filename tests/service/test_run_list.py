@@ -14,7 +14,7 @@ from groupwise.errors import RunNotFound
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import OPERATOR, Keys, Who
 from groupwise.service.run_comparison import compared
-from groupwise.service.run_index import RunIndex, change_labels, read_labels
+from groupwise.service.run_index import SHARE, RunIndex, change_labels, read_labels
 from groupwise.service.run_list import ListChanges, RunListing, Wanted, counted
 from groupwise.service.runs import MetricNotFound, Runs
 from groupwise.service.schemas import LabelChange
@@ -137,6 +137,25 @@ def test_a_partial_look_finds_new_and_running_runs_at_once_and_the_others_in_tur
     index.refresh(whole=False)
     assert "new" in index.cards
     assert looked == [], "no log was read"
+
+
+def test_full_looks_at_thousands_of_runs_have_pauses_in_which_changes_are_still_found(tmp_path: Path) -> None:
+    index = RunIndex(tmp_path, lambda path: {})
+    for number in range(20):
+        write_run(tmp_path, f"run-{number:02d}")
+    index.refresh()
+    index._took = index._ended = 1e9  # as if the full look had taken very long, just now
+    change_labels(tmp_path / "run-07", LabelChange(title="Changed"))
+    index.refresh()
+    write_run(tmp_path, "new")
+    for _ in range(SHARE):
+        index.refresh()
+    assert {"new", "run-07"} <= index.cards.keys()
+    assert index.cards["run-07"].labels.title == "Changed"
+    index._took = index._ended = 0.0
+    change_labels(tmp_path / "run-07", LabelChange(title="Again"))
+    index.refresh()
+    assert index.cards["run-07"].labels.title == "Again", "small numbers of runs are looked at every time"
 
 
 def write_log(path: Path, values: list[dict[str, float]], kind: str = "step") -> None:

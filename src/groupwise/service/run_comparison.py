@@ -68,7 +68,9 @@ def _best_of_many(comparison: Comparison) -> str:
     others = len(finals) - 1
     if won[best] == others:
         return f"{best} ends above every other."
-    above = f"distinguishably above {won[best]} of {others} others" if won[best] else "but not distinguishably above any"
+    above = (
+        f"distinguishably above {won[best]} of {others} others" if won[best] else "but not distinguishably above any"
+    )
     return f"{best} ends highest, at {statistics.fmean(finals[best]):.3g}, {above}."
 
 
