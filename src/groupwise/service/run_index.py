@@ -1,8 +1,8 @@
 """What the list shows of every run folder, kept current without reading thousands of files for each request.
 
 A folder is read again only when one of its small files has changed. A full refresh looks at all of them; a partial one,
-for updates twice a second, at new and running ones and, in turn, at a tenth of the rest. Where a full refresh takes long,
-those asked for soon after it are partial: looking takes a tenth of the time at most.
+for updates twice a second, at new and running ones and, in turn, at a tenth of the rest. Where a full refresh takes
+long, those asked for soon after it are partial: looking takes a tenth of the time at most.
 """
 
 import itertools
