@@ -9,8 +9,9 @@ from itertools import combinations
 import pytest
 
 from groupwise.designer.results.explanation import one_line, uncertain_words
+from groupwise.designer.results.report import drawing
 from groupwise.workflows import evaluate, parse_requirements, score
-from groupwise.workflows.blocks import Activity, Choice, Design, PartialOrder, Sequence, Skip
+from groupwise.workflows.blocks import Activity, Choice, Design, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.partial_orders import closure, reduced
 
 A, B, C, D = map(Activity, "abcd")
@@ -59,3 +60,15 @@ def test_a_cycle_time_that_is_hardly_known_is_explained(rate: float, words: list
     found = uncertain_words(score(design, required, evaluate(design, required, "measured")))
     assert len(found) == bool(words)
     assert all(word in found[0] for word in words)
+
+
+@pytest.mark.parametrize("length", [1, 12, 60])
+def test_a_drawing_in_a_report_is_never_too_small_to_read(length: int) -> None:
+    tasks = tuple(Activity(f"task number {number}") for number in range(length))
+    for root in (Sequence((A, *tasks)), Parallel((A, Sequence((B, *tasks))))):
+        text = drawing(Design("long", root))
+        natural, least = (
+            float(re.search(pattern, text).group(1)) for pattern in (r'viewBox="0 0 ([\d.]+)', r"min-width:(\d+)px")
+        )  # type: ignore[union-attr]
+        letters = min(float(size) for size in re.findall(r"font-size:([\d.]+)px", text))
+        assert letters * least / natural > 9

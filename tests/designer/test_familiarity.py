@@ -71,7 +71,7 @@ def test_what_differs_as_a_whole_is_told_though_no_number_is_far() -> None:
     (note,) = notes(problem)
     assert note.startswith("These requirements differ from the policy's training data (mainly ")
     assert "CPU demand" in note
-    assert note.endswith("so heuristic designs were tried as well. Details: --debug.")
+    assert note.endswith("so heuristic designs were tried as well.")
     assert "cpu (activities)" in details(problem)[0]
 
 

@@ -80,6 +80,32 @@ LONGEST_FRAME = """() => new Promise((tell) => {
     requestAnimationFrame(frame); })"""
 
 
+FIRST_LOAD = 250_000  # bytes on the wire, headers included
+
+
+def test_a_runs_page_loads_little_and_heavy_parts_when_they_are_opened(
+    visit: Callable[..., Visit], sums: dict[str, Any]
+) -> None:
+    tab = visit()
+    link = tab.page.context.new_cdp_session(tab.page)
+    link.send("Network.enable")
+    sizes: list[int] = []
+    asked: list[str] = []
+    link.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+    tab.page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+    page = tab.open("/runs/sums")
+    page.get_by_role("img", name="Reward by step").locator("canvas").wait_for()
+    page.wait_for_load_state("networkidle")
+    assert sum(sizes) > 100_000, "the charts have been counted"
+    assert sum(sizes) <= FIRST_LOAD, sorted(zip(sizes, asked, strict=False))[-5:]
+    heavy = ("Attempt", "Picture", "svg", "Formation", "one-scale")
+    assert not [path for path in asked if Path(path).name.startswith(heavy)]
+    attempt = sums["groups"][0]["attempts"][0]["trajectory_id"]
+    page = tab.open(f"/runs/sums/attempts/1/{attempt}")
+    page.get_by_text("The policy wrote").wait_for()
+    assert [path for path in asked if Path(path).name.startswith("Attempt")]
+
+
 def until_step(page: Any, step: int) -> None:
     done = page.get_by_role("progressbar").first
     end = time.monotonic() + PATIENCE / 1000
@@ -299,6 +325,28 @@ def test_runs_are_found_labelled_put_away_and_compared(visit: Callable[..., Visi
     assert found.value.suggested_filename == "eval_reward_mean.csv"
 
 
+def test_many_runs_are_chosen_by_range_and_all_at_once_and_deleted(visit: Callable[..., Visit], service: Any) -> None:
+    for number in range(5):
+        cart, copy = service.settings.runs_dir / "cart", service.settings.runs_dir / f"tidy-{number}"
+        shutil.copytree(cart, copy, ignore=shutil.ignore_patterns("checkpoints", "groups", "lock"))
+    page = visit().open("/?q=tidy&sort=name")
+    page.get_by_text("5 of").wait_for()
+    page.get_by_label("Choose tidy-1").check()
+    page.get_by_label("Choose tidy-3").click(modifiers=["Shift"])
+    page.get_by_text("3 chosen").wait_for()
+    assert page.get_by_label("Choose tidy-2").is_checked()
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_label("Choose all runs shown").check()
+    page.get_by_text("5 chosen").wait_for()
+    page.get_by_label("Choose tidy-4").uncheck()
+    assert not page.get_by_label("Choose all runs shown").is_checked()
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("button", name="Delete 4 and their files").click()
+    page.get_by_text("4 runs deleted.").wait_for()
+    page.get_by_text("1 of").wait_for()
+    assert sorted(path.name for path in service.settings.runs_dir.glob("tidy-*")) == ["tidy-4"]
+
+
 AXE = SOURCE / "node_modules" / "axe-core" / "axe.min.js"
 TOUR = (
     "/", "/new", "/runs/cart", "/runs/cart/groups", "/runs/cart/hints", "/runs/cart/settings", "/runs/sums",
@@ -348,6 +396,31 @@ def test_a_workflow_is_designed_downloaded_and_checked(visit: Callable[..., Visi
     page.get_by_role("button", name="Check and simulate it").click()
     page.get_by_role("button", name="Check", exact=True).click()
     page.get_by_text("It is in order").wait_for()
+
+
+# The height in pixels, as it is shown, of the smallest letters in the first drawing of a workflow.
+SMALLEST_LETTERS = """() => {
+    const image = document.querySelector("img[alt^='The workflow']");
+    const text = decodeURIComponent(image.src.split(",").slice(1).join(","));
+    const drawing = new DOMParser().parseFromString(text, "image/svg+xml");
+    const rules = drawing.querySelector("style").textContent;
+    const sizes = [...rules.matchAll(/font-size:([0-9.]+)px/g)].map((one) => Number(one[1]));
+    return Math.min(...sizes) * image.clientWidth / Number(drawing.documentElement.getAttribute("width"));
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_a_drawing_is_large_enough_to_read_at_any_width(visit: Callable[..., Visit], width: int) -> None:
+    tab = visit(width)
+    page = tab.open("/workflows/check")
+    page.get_by_label("Begin with an example").locator("visible=true").select_option("hospital_triage")
+    page.get_by_role("button", name="Check", exact=True).click()
+    page.get_by_role("img", name="The workflow").wait_for(timeout=600_000)
+    assert page.evaluate(SMALLEST_LETTERS) > 9
+    assert not tab.is_too_wide()
+    page.get_by_role("button", name="Show all").click()
+    picture = page.get_by_role("group", name=re.compile("Picture of"))
+    assert picture.evaluate("(box) => box.scrollWidth <= box.clientWidth")
 
 
 def test_a_workflow_is_changed_by_hand_and_the_score_follows(visit: Callable[..., Visit]) -> None:
@@ -513,12 +586,18 @@ def test_a_key_is_asked_for_where_one_is_needed(visit: Callable[..., Visit], ser
         page = tab.open(path)
         page.get_by_text("Your key is read-only").wait_for()
         assert page.locator("main form").count() == 0, f"{path} offers what the key may not do"
+    page = tab.open("/runs/somebodys")  # a link from a colleague
+    page.get_by_role("heading", name="No such run").wait_for()
+    page.get_by_role("button", name="Use another key").click()
+    page.get_by_role("textbox", name="Key").fill(text)
+    page.get_by_role("button", name="Open the page").click()
+    page.get_by_role("heading", name="No such run").wait_for()
     page.get_by_text("Live", exact=True).wait_for()
     page.wait_for_load_state("networkidle")
     guarded.server.should_exit = True
     page.get_by_text("The service is not responding").wait_for()
     page.goto("about:blank")
-    ended = ("401", "500", "WebSocket", "ERR_CONNECTION")  # what was under way when the service was stopped
+    ended = ("401", "404", "500", "WebSocket", "ERR_CONNECTION")  # what was under way when the service was stopped
     assert all(any(word in told for word in ended) for told in tab.complaints)
     tab.complaints.clear()
 

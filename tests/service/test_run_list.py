@@ -14,7 +14,7 @@ from groupwise.errors import RunNotFound
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import OPERATOR, Keys, Who
 from groupwise.service.run_comparison import compared
-from groupwise.service.run_index import RunIndex, change_labels, read_labels
+from groupwise.service.run_index import SHARE, RunIndex, change_labels, read_labels
 from groupwise.service.run_list import ListChanges, RunListing, Wanted, counted
 from groupwise.service.runs import MetricNotFound, Runs
 from groupwise.service.schemas import LabelChange
@@ -139,6 +139,25 @@ def test_a_partial_look_finds_new_and_running_runs_at_once_and_the_others_in_tur
     assert looked == [], "no log was read"
 
 
+def test_full_looks_at_thousands_of_runs_have_pauses_in_which_changes_are_still_found(tmp_path: Path) -> None:
+    index = RunIndex(tmp_path, lambda path: {})
+    for number in range(20):
+        write_run(tmp_path, f"run-{number:02d}")
+    index.refresh()
+    index._took = index._ended = 1e9  # as if the full look had taken very long, just now
+    change_labels(tmp_path / "run-07", LabelChange(title="Changed"))
+    index.refresh()
+    write_run(tmp_path, "new")
+    for _ in range(SHARE):
+        index.refresh()
+    assert {"new", "run-07"} <= index.cards.keys()
+    assert index.cards["run-07"].labels.title == "Changed"
+    index._took = index._ended = 0.0
+    change_labels(tmp_path / "run-07", LabelChange(title="Again"))
+    index.refresh()
+    assert index.cards["run-07"].labels.title == "Again", "small numbers of runs are looked at every time"
+
+
 def write_log(path: Path, values: list[dict[str, float]], kind: str = "step") -> None:
     log = EventLog(path / "events.jsonl")
     for step, metrics in enumerate(values, 1):
@@ -183,3 +202,18 @@ def test_runs_that_differ_in_their_seed_are_one_arm(runs: Runs) -> None:
     assert len(found["verdicts"]) == 1
     assert "differ in nothing but their seed" in compared(runs, everyone[:2])["headline"]
     assert compared(runs, everyone, "none")["headline"] == "None of these runs has measured none."
+
+
+def test_of_many_arms_the_one_that_ends_highest_is_named(runs: Runs) -> None:
+    for rate in (0.1, 0.2, 0.3):
+        for seed in range(3):
+            path = write_run(runs.folder, f"r{rate}-{seed}", learning_rate=rate, seed=seed)
+            write_log(path, [{"eval/reward_mean": rate * step + seed / 1000} for step in range(4)], "eval")
+    found = compared(runs, [f"r{rate}-{seed}" for rate in (0.1, 0.2, 0.3) for seed in range(3)])
+    assert found["headline"].startswith("learning_rate 0.3 ends ")
+    assert len(found["verdicts"]) == 3
+    path = write_run(runs.folder, "flat", learning_rate=0.4, seed=0)
+    write_log(path, [{"eval/reward_mean": 0.0} for _ in range(4)], "eval")
+    assert compared(runs, ["r0.1-0", "r0.2-0", "flat"])["headline"] == (
+        "learning_rate 0.2 ends highest, at 0.6, but not distinguishably above any."
+    )

@@ -111,6 +111,16 @@ def test_designs_that_are_not_there_and_examples_that_are(service: Any) -> None:
     assert "<bpmn:definitions" in examples["loan"]["workflow"]
 
 
+def test_a_workflow_that_is_only_opened_is_as_before_and_drawn_with_its_pools(service: Any) -> None:
+    examples = {one["name"]: one for one in service.get("/api/workflows/examples").json()["examples"]}
+    asked = {name: examples["loan"][name] for name in ("workflow", "requirements")}
+    opened = service.post("/api/workflows/edit", asked, timeout=600).json()
+    assert opened["before"]["performance"] == opened["performance"]
+    assert opened["before"]["score"] == opened["score"]
+    checked = service.post("/api/workflows/check", asked, timeout=600).json()
+    assert "loan officer (3)" in checked["svg"]
+
+
 def test_a_workflow_is_edited_scored_and_kept(service: Any, made: dict[str, Any]) -> None:
     drawn = service.get(f"/api/workflows/{made['id']}/download/json").text
     asked = {"workflow": drawn, "requirements": SMALL}

@@ -43,7 +43,7 @@ def test_added_removed_and_staffed() -> None:
         "+ 'e' was added",
         "− 'd' was removed",
         "~ 'desk': servers 2 → 3",
-        "~ 'back': servers not given → 1",
+        "~ 'back': servers none → 1",
     ]
 
 
@@ -57,8 +57,13 @@ def test_the_activity_that_moved_is_named_and_not_all_it_passed() -> None:
 def test_handling_and_probabilities() -> None:
     careful = Activity("b", Handling(pool="desk", retry=Retry(2)))
     assert lines(Design("d", Sequence((A, careful, C, D)), OLD.servers)) == [
-        "~ 'b': pool not given → 'desk'",
-        "~ 'b': retry {'most': 0, 'pause': 0.0, 'growth': 2.0} → {'most': 2, 'pause': 0.0, 'growth': 2.0}",
+        "~ 'b': pool none → desk",
+        "~ 'b': retry none → up to 2 at once",
+    ]
+    patient = Activity("b", Handling(retry=Retry(3, 600.0), timeout=5400.0))
+    assert lines(Design("d", Sequence((A, patient, C, D)), OLD.servers)) == [
+        "~ 'b': retry none → up to 3 after 10 min, each pause 2 times the last",
+        "~ 'b': timeout none → 90 min",
     ]
     one = Design("d", Sequence((A, Choice((B, C), (0.5, 0.5)))))
     other = Design("d", Sequence((A, Choice((B, C), (0.25, 0.75)))))
@@ -84,7 +89,7 @@ def test_workflows_without_blocks_are_compared_as_they_are_drawn() -> None:
 
     assert compare_workflows(drawn(join="or"), drawn(join="or")).same
     found = compare_workflows(drawn(join="or"), drawn(join="and"))
-    assert (found.by, [str(change) for change in found.changed]) == ("graph", ["'c': join 'or' → 'and'"])
+    assert (found.by, [str(change) for change in found.changed]) == ("graph", ["'c': join or → and"])
 
 
 def test_how_often_an_activity_is_done_counts_every_loop_around_it() -> None:
@@ -146,7 +151,7 @@ def test_relations_are_compared_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -
 def test_servers_and_documentation_of_the_design_are_compared() -> None:
     new = Design("e", OLD.root, (), "how we work")
     found = compare_workflows(OLD, new)
-    assert list(found.lines()) == ["~ 'desk': servers 2 → not given", "~ 'e': documentation '' → 'how we work'"]
+    assert list(found.lines()) == ["~ 'desk': servers 2 → none", "~ 'e': documentation '' → 'how we work'"]
     assert found.as_dict() == {
         "same": False, "by": "blocks", "added": (), "removed": (), "moved": (), "changed": (
             {"name": "desk", "what": "servers", "before": 2, "after": None},

@@ -1,12 +1,12 @@
 /** The parts of ECharts that are used, and how charts look here. */
-import { LineChart, ScatterChart } from "echarts/charts";
+import { LineChart } from "echarts/charts";
 import { GridComponent, TooltipComponent } from "echarts/components";
 import { format, init, use, type ECharts } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { palette, type Tone } from "./palette";
 import { number, percent } from "./words";
 
-use([LineChart, ScatterChart, GridComponent, TooltipComponent, CanvasRenderer]);
+use([LineChart, GridComponent, TooltipComponent, CanvasRenderer]);
 
 export type { Tone } from "./palette";
 /** `colour` instead of a tone where runs are compared; `band` is drawn around the line; `raw` is what was smoothed. */
@@ -25,10 +25,10 @@ export async function asSvg(options: Record<string, unknown>, width: number, hei
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
-function axis(colours: ReturnType<typeof palette>) {
+function axis(colours: ReturnType<typeof palette>, digits = 3) {
   return {
     axisLine: { show: false }, axisTick: { show: false },
-    axisLabel: { color: colours.faint, fontSize: 11, fontFamily: FONT, hideOverlap: true, formatter: (value: number): string => number(value) },
+    axisLabel: { color: colours.faint, fontSize: 11, fontFamily: FONT, hideOverlap: true, formatter: (value: number): string => number(value, digits) },
     splitLine: { lineStyle: { color: colours.line } },
   };
 }
@@ -50,12 +50,22 @@ const html = (parts: TemplateStringsArray, ...values: (string | number)[]): stri
 
 type Shown = { seriesName: string; value: Point; color: string };
 
-/** An axis for numbers that differ by rounding only would make a drama of it: it spans at least a thousandth of them. */
-function calm(lines: Line[]): { min?: number; max?: number } {
+function extremes(lines: Line[]): { low: number; high: number; size: number } {
   let [low, high] = [Infinity, -Infinity];
   for (const { points } of lines) for (const [, value] of points) [low, high] = [Math.min(low, value), Math.max(high, value)];
-  const span = 1e-3 * Math.max(Math.abs(low), Math.abs(high));
-  return high - low < span ? { min: low - span, max: high + span } : {};
+  return { low, high, size: Math.max(Math.abs(low), Math.abs(high)) };
+}
+
+/** An axis for numbers that differ by rounding only would make a drama of it: it spans a few hundredths of them. */
+function calm(lines: Line[]): { min?: number; max?: number } {
+  const { low, high, size } = extremes(lines);
+  return high - low < 1e-3 * size ? { min: low - 0.02 * size, max: high + 0.02 * size } : {};
+}
+
+/** So many digits that no two labels of an axis read the same. */
+function digitsOf(lines: Line[]): number {
+  const { low, high, size } = extremes(lines);
+  return high - low < 1e-3 * size || !(size > 0) ? 3 : Math.max(3, Math.ceil(Math.log10(size / (high - low))) + 2);
 }
 
 /** On a logarithmic axis, numbers that have no logarithm are left out. */
@@ -75,7 +85,7 @@ export function lineOptions(lines: Line[], look: Look): Record<string, unknown> 
     grid: { left: 2, right: 12, top: 8, bottom: 3, containLabel: true },
     tooltip: { ...tooltip(colours), trigger: "axis", axisPointer: { lineStyle: { color: colours.faint } }, formatter: told },
     xAxis: { type: "value", min: look.range[0], max: look.range[1], ...(look.axis === "Step" ? { minInterval: 1 } : {}), ...axis(colours), splitLine: { show: false } },
-    yAxis: { type: look.log ? "log" : "value", scale: !look.share, splitNumber: 4, ...axis(colours), ...(look.log ? {} : look.share ? shares(colours) : limits(calm(lines))) },
+    yAxis: { type: look.log ? "log" : "value", scale: !look.share, splitNumber: 4, ...axis(colours, digitsOf(lines)), ...(look.log ? {} : look.share ? shares(colours) : limits(calm(lines))) },
     series: seriesOf(lines, look.log, colours),
   };
 }
@@ -113,12 +123,12 @@ export function dotOptions(dots: Dot[], xName: string, yName: string): Record<st
   const naming = (name: string, gap: number) => ({ name, nameLocation: "middle", nameGap: gap, nameTextStyle: { color: colours.soft, fontSize: 12, fontFamily: FONT } });
   return {
     animation: false,
-    grid: { left: 30, right: 16, top: 12, bottom: 24, containLabel: true },
+    grid: { left: 44, right: 16, top: 12, bottom: 24, containLabel: true },
     tooltip: { ...tooltip(colours), trigger: "item", formatter: (one: { data: { told: string } }) => one.data.told },
     xAxis: { type: "value", scale: true, ...axis(colours), ...naming(xName, 26), splitLine: { show: false } },
     yAxis: { type: "value", scale: true, ...axis(colours), ...naming(yName, 54) },
     series: [{
-      type: "scatter",
+      type: "line", lineStyle: { opacity: 0 }, symbol: "circle", // dots without a line: scatter charts are not loaded for them
       data: dots.map((dot) => ({
         value: [dot.x, dot.y],
         told: html`${dot.name}<br>${xName} <b>${number(dot.x)}</b><br>${yName} <b>${number(dot.y)}</b>`,

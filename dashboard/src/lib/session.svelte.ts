@@ -18,10 +18,7 @@ class Session {
 
   constructor() {
     dark.addEventListener("change", (event) => (this.systemDark = event.matches));
-    onUnauthorised(() => {
-      this.needsKey = true;
-      live.close();
-    });
+    onUnauthorised(() => this.askForKey());
     this.takeToken();
     this.show();
   }
@@ -53,6 +50,11 @@ class Session {
     await this.start();
     if (this.needsKey) key.set("");
     return !this.needsKey;
+  }
+
+  askForKey(): void {
+    this.needsKey = true;
+    live.close();
   }
 
   forgetKey(): void {

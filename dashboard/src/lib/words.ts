@@ -3,7 +3,7 @@ export function number(value: number | null | undefined, digits = 3): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (size >= 1e6 || (size > 0 && size < 1e-3)) return value.toExponential(1).replace("e+", "e").replaceAll("-", "−");
-  if (size >= 1000) return Math.round(value).toLocaleString("en-GB");
+  if (size >= 1000) return Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1))))).toLocaleString("en-GB").replace("-", "−");
   return String(Number(value.toPrecision(digits))).replace("-", "−");
 }
 
@@ -21,11 +21,14 @@ export function ago(unix: number, now = Date.now() / 1000): string {
   return new Date(unix * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
 }
 
-export function duration(seconds: number): string {
-  if (seconds < 90) return `${Math.round(seconds)} s`;
-  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
-  return seconds < 172_800 ? `${number(seconds / 3600, 2)} h` : `${Math.round(seconds / 86_400)} days`;
+/** A time in the unit that people would use, and that the service's own sentences use. */
+export function duration(seconds: number, digits = 3): string {
+  const [size, unit] = timeUnit(seconds);
+  return `${number(seconds / size, digits)} ${unit}`;
 }
+
+export const timeUnit = (seconds: number): readonly [size: number, unit: string] =>
+  seconds < 120 ? [1, "s"] : seconds < 7200 ? [60, "min"] : seconds < 172_800 ? [3600, "h"] : [86_400, "days"];
 
 export const plain = (name: string): string => {
   const words = name.replace(/[_-]+/g, " ");

@@ -97,6 +97,8 @@ def design(
     if common.json:
         answer({**found.as_dict(), "written": [str(path) for path in paths], "notes": notes})
     else:
+        if found.details and not common.debug:
+            notes.append("Run again with --debug to see how they differ from the training data.")
         show(found, [*paths, *([report] if report else [])], notes, Console())
     return 130 if flag.raised else 1 if found.score.broken else 0
 

@@ -168,7 +168,8 @@ class DesignOptions:
 class DesignReport:
     """What a call found: the outcome, its explanation, notes for the user, and the file of learned weights.
 
-    `details` explain the notes further, for `--debug`; `choice` is the row of the Pareto table that it is about.
+    `details` explain the notes further, for `--debug`, if there is something to explain; `choice` is the row of the
+    Pareto table that it is about.
     """
 
     requirements: Requirements
@@ -251,7 +252,7 @@ def design_for(options: DesignOptions, watch: Watch, stop: Stop) -> DesignReport
     return replace(
         report,
         notes=(*report.notes, *notices, *shift_notes(requirements), *notes(problem)),
-        details=details(problem),
+        details=details(problem) if notes(problem) else (),
         learned=_save_learned(options, policy) if options.learn else None,
     )
 

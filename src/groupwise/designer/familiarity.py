@@ -183,7 +183,7 @@ def notes(problem: DesignProblem) -> tuple[str, ...]:
         *first, last = list(dict.fromkeys(SUBJECTS[name] for name in names))[:3]
         mainly = f"{', '.join(first)} and {last}" if first else last
         differ = f"These requirements differ from the policy's training data (mainly {mainly})"
-        return (f"{differ}, so heuristic designs were tried as well. Details: --debug.",)
+        return (f"{differ}, so heuristic designs were tried as well.",)
     return ()
 
 

@@ -86,11 +86,11 @@ def edit(asked: Asked) -> dict[str, Any]:
         for one in walk_activities(after.design.root)
         for known in [after.requirements.activities.get(one.name)]
     }
-    key = (asked["workflow"], json.dumps(as_written(wanted), sort_keys=True), asked["seed"])
+    key = (asked["workflow"], json.dumps(as_written(wanted)), asked["seed"])
     return {
         **_assessed(assess(after, seed=asked["seed"])),
         "before": _before(*key),
-        "edits": in_words(edits), "changes": list(compare_workflows(before.design, after.design).lines()),
+        "edits": in_words(edits), "changes": list(compare_workflows(before.design, after.design).sentences()),
         "pools": pools, "activities": activities, "chances": chances(after.requirements), "rules": list(RULES),
         "requirements": as_written(after.requirements), **_shown(document),
     }  # fmt: skip
@@ -122,7 +122,7 @@ def _before(workflow: str, requirements: str, seed: int) -> dict[str, Any]:
 
 def check(asked: Asked) -> dict[str, Any]:
     opened = _opened(asked)
-    return {**inspect_workflow(opened).as_dict(), "name": opened.document.name, "svg": svg(opened.document)}
+    return {**inspect_workflow(opened).as_dict(), "name": opened.document.name, "svg": svg(_with_requirements(opened))}
 
 
 def simulate(asked: Asked) -> dict[str, Any]:
@@ -152,11 +152,7 @@ def _pictures(document: Document, design: Design, wanted: Requirements, seed: in
 
 
 def convert(asked: Asked) -> dict[str, Any]:
-    opened = _opened(asked)
-    document = opened.document
-    if opened.requirements is not None and document.requirements is None:
-        document = replace(document, requirements=opened.requirements)
-    return _file(document, asked["to"])
+    return _file(_with_requirements(_opened(asked)), asked["to"])
 
 
 def download(asked: Asked) -> dict[str, Any]:
@@ -174,6 +170,13 @@ def known_formats(asked: Asked) -> dict[str, Any]:
         for one in formats().values()
     ]  # fmt: skip
     return {"formats": known}
+
+
+def _with_requirements(opened: Opened) -> Document:
+    """The document with the requirements that were given, unless it has its own."""
+    if opened.requirements is None or opened.document.requirements is not None:
+        return opened.document
+    return replace(opened.document, requirements=opened.requirements)
 
 
 def _opened(asked: Asked) -> Opened:

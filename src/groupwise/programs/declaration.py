@@ -86,7 +86,12 @@ CODE = Product(
             unit="share",
             better="higher",
         ),
-        Metric(name="eval/reward_mean", meaning="the same as eval/accuracy", unit="share", better="higher"),
+        Metric(
+            name="eval/reward_mean",
+            meaning="held-out problems solved by the greedy program",
+            unit="share",
+            better="higher",
+        ),
         Metric(name="eval/format", meaning="greedy answers that are programs", unit="share", better="higher"),
         Metric(name="eval/attempts", meaning="held-out problems", unit="problems"),
         Metric(

@@ -43,8 +43,8 @@ def compared(runs: Runs, names: Sequence[str], metric: str = HELD_OUT) -> dict[s
 
 
 def _headline(comparison: Comparison) -> str:
-    if len(comparison.algorithms) > 2 and (leader := _leader(comparison)):
-        return f"{leader} ends above every other."
+    if len(comparison.algorithms) > 2:
+        return _best_of_many(comparison)
     if len(comparison.algorithms) > 1:
         return comparison.headline
     finals = [course.final for course in comparison.courses]
@@ -56,12 +56,22 @@ def _headline(comparison: Comparison) -> str:
     )
 
 
-def _leader(comparison: Comparison) -> str:
-    """The arm that ends above each of the others, if there is one."""
-    above = Counter(
+def _best_of_many(comparison: Comparison) -> str:
+    """Which arm ends highest, and how many of the others it is distinguishably above."""
+    finals: dict[str, list[float]] = {}
+    for course in comparison.courses:
+        finals.setdefault(course.algorithm, []).append(course.final)
+    best = max(finals, key=lambda arm: statistics.fmean(finals[arm]))
+    won = Counter(
         duel.ours if duel.final.interval.value > 0 else duel.theirs for duel in comparison.duels if duel.distinguishable
     )
-    return next((arm for arm, count in above.items() if count == len(comparison.algorithms) - 1), "")
+    others = len(finals) - 1
+    if won[best] == others:
+        return f"{best} ends above every other."
+    above = (
+        f"distinguishably above {won[best]} of {others} others" if won[best] else "but not distinguishably above any"
+    )
+    return f"{best} ends highest, at {statistics.fmean(finals[best]):.3g}, {above}."
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What the list shows of every run folder, kept current without reading thousands of files for each request.
 
 A folder is read again only when one of its small files has changed. A full refresh looks at all of them; a partial one,
-for updates twice a second, at new and running ones and, in turn, at a tenth of the rest.
+for updates twice a second, at new and running ones and, in turn, at a tenth of the rest. Where a full refresh takes
+long, those asked for soon after it are partial: looking takes a tenth of the time at most.
 """
 
 import itertools
@@ -9,6 +10,7 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +25,8 @@ LABELS = "labels.json"
 LOOKED_AT = ("status.json", "config.toml", LABELS)
 LIVE = ("running", "created")
 SHARE = 10  # a partial refresh looks at one in so many of the runs at rest
+LONG = 0.02  # processor seconds of a full refresh
+REST = 9  # times as long as it took, the next ones are partial
 SETTING = re.compile(rb'^(product|environment|seed) = "?([^"\n]*)"?\s*$', re.MULTILINE)
 
 
@@ -64,10 +68,13 @@ class RunIndex:
         self._stamps: dict[str, object] = {}
         self._lock = threading.Lock()
         self._turn = itertools.count()
+        self._took = self._ended = 0.0  # the last full refresh
 
     def refresh(self, whole: bool = True) -> None:
         """Look at all runs, or at those that are likely to have changed."""
         with self._lock:
+            whole = whole and (self._took < LONG or time.monotonic() - self._ended > REST * self._took)
+            began = time.thread_time()
             names = set(self._names())
             for name in self.cards.keys() - names:
                 self._forget(name)
@@ -76,6 +83,8 @@ class RunIndex:
                 card = self.cards.get(name)
                 if whole or card is None or card.state in LIVE or place % SHARE == turn:
                     self._look(name, card)
+            if whole:
+                self._took, self._ended = time.thread_time() - began, time.monotonic()
 
     def look(self, name: str) -> RunCard:
         """The card of one run, as it is now."""

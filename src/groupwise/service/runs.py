@@ -243,7 +243,7 @@ def shown_exhibit(row: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) ->
         other = None if worst is None else _exhibit(worst)
         changes: list[str] = []
         if other is not None and worst is not None and worst["trajectory_id"] != row["trajectory_id"]:
-            changes = list(compare_workflows(_design(str(other["workflow"])), design).lines())
+            changes = list(compare_workflows(_design(str(other["workflow"])), design).sentences())
         return {"kind": "design", "svg": svg(document_of(design)), "changes": changes}
     return None
 

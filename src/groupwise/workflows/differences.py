@@ -15,9 +15,11 @@ from groupwise.workflows.blocks import Block, Cancellable, Design, DesignError, 
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Flow, Node
 from groupwise.workflows.places import ActivityPlace, places_of, relation
+from groupwise.workflows.violations import in_time
 
 MOST_COMPARED = 400  # activities whose pairs are compared: 80,000 pairs
 SHOWN = 3  # relations listed for each move
+TIMES = ("timeout", "delay", "due")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Change:
     after: Any
 
     def __str__(self) -> str:
-        return f"{self.name!r}: {self.what} {_shown(self.before)} → {_shown(self.after)}"
+        return f"{self.name!r}: {self.what} {_shown(self.what, self.before)} → {_shown(self.what, self.after)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,15 @@ class Differences:
         return {"same": self.same, **asdict(self)}
 
     def lines(self) -> Iterator[str]:
-        yield from (f"+ {name!r} was added" for name in self.added)
-        yield from (f"− {name!r} was removed" for name in self.removed)
-        yield from (f"↕ {move}" for move in self.moved)
-        yield from (f"~ {change}" for change in self.changed)
+        marks = "+" * len(self.added) + "−" * len(self.removed) + "↕" * len(self.moved) + "~" * len(self.changed)
+        yield from map(" ".join, zip(marks, self.sentences(), strict=True))
+
+    def sentences(self) -> Iterator[str]:
+        """The lines without their marks."""
+        yield from (f"{name!r} was added" for name in self.added)
+        yield from (f"{name!r} was removed" for name in self.removed)
+        yield from map(str, self.moved)
+        yield from map(str, self.changed)
 
 
 def compare_workflows(old: Document | Design, new: Document | Design) -> Differences:
@@ -198,7 +205,19 @@ def _node_changes(name: str, old: Node, new: Node) -> list[Change]:
     return _changes(name, asdict(old.handling), asdict(new.handling)) + _changes(name, was, now)
 
 
-def _shown(value: Any) -> str:
+def _shown(what: str, value: Any) -> str:
     if value is None:
-        return "not given"
-    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+        return "none"
+    if what == "retry":
+        return _retries(value)
+    if isinstance(value, float):
+        return in_time(value) if what in TIMES else f"{value:.6g}"
+    return repr(value) if what == "documentation" else str(value)
+
+
+def _retries(retry: Mapping[str, Any]) -> str:
+    most, pause, growth = retry["most"], retry["pause"], retry["growth"]
+    if not most:
+        return "none"
+    longer = f", each pause {growth:g} times the last" if most > 1 and growth != 1 else ""
+    return f"up to {most} " + (f"after {in_time(pause)}{longer}" if pause else "at once")

@@ -11,7 +11,7 @@ from PIL import Image
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import document_of
 from groupwise.workflows.pictures.animation import animation_gif, animation_svg, journeys
-from groupwise.workflows.pictures.drawing_layout import layout
+from groupwise.workflows.pictures.drawing_layout import in_rows, layout
 from groupwise.workflows.pictures.figures import _ticks, gantt, queues, utilisation
 from groupwise.workflows.pictures.scene import without_detours
 from groupwise.workflows.pictures.shapes import Oblong, Words
@@ -68,7 +68,7 @@ def test_tokens_go_where_the_cases_went() -> None:
     found, span = journeys(DOCUMENT, TRACE)
     assert span == 80
     drawn = titled(without_detours(DOCUMENT.root))
-    boxes = layout(drawn).boxes
+    boxes = in_rows(drawn, layout(drawn)).boxes
     assert all(0 <= stop[0] <= 1 for journey in found for stop in journey.stops)
     for journey in found:
         moments = [moment for moment, _, _ in journey.stops]

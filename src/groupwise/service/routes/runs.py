@@ -97,10 +97,12 @@ def _obey(parts: ServiceState, who: Who, run: str, request: schemas.RunOrder) ->
         return
     path = parts.runs.path(parts.ownership.run(run, who))
     if request.tag is None:
-        change_labels(path, schemas.LabelChange(archived=request.do == "archive"))
-        return
-    tags = [tag for tag in parts.runs.index.look(run).labels.tags if tag != request.tag]
-    change_labels(path, schemas.LabelChange(tags=[*tags, request.tag] if request.do == "tag" else tags))
+        change = schemas.LabelChange(archived=request.do == "archive")
+    else:
+        tags = [tag for tag in parts.runs.index.look(run).labels.tags if tag != request.tag]
+        change = schemas.LabelChange(tags=[*tags, request.tag] if request.do == "tag" else tags)
+    change_labels(path, change)
+    parts.runs.index.look(run)  # the next list shows it, however many runs there are
 
 
 @router.get("/api/runs/{run}", responses=refusals(404))

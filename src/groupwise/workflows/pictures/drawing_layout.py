@@ -286,7 +286,7 @@ def simplified(points: Sequence[Point]) -> tuple[Point, ...]:
 
 # A drawing wider than WIDEST is broken into rows, just before a node that a single flow leads to; the flow then goes
 # round by the right, between the rows, and on from the left.
-WIDEST = 1800.0
+WIDEST = 900.0
 BEFORE_A_NODE = 9.0
 INDENT = 20.0
 ASIDE = 14.0

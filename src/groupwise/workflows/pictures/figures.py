@@ -13,7 +13,7 @@ from groupwise.workflows.pictures.drawing_layout import MARGIN, Point
 from groupwise.workflows.pictures.labels import SMALL, seconds, shortened, width_of
 from groupwise.workflows.pictures.shapes import POOLS, Line, Oblong, Scene, Shape, Words
 
-WIDTH = 1000.0
+WIDTH = 680.0
 ROW, STRIP_HEIGHT = 22.0, 74.0
 NOBODY = "nobody needed"
 

@@ -1,0 +1,1 @@
+import{at as e}from"./index-client-BqACOLPe.js";e();
