@@ -39,8 +39,8 @@ class EventLoop:
             waiting = self.submit(work)
         finally:
             _CALLER.reset(before)
-        waiting.add_done_callback(lambda _: calls.put(None))
         try:
+            waiting.add_done_callback(lambda _: calls.put(None))
             while (call := calls.get()) is not None:
                 call()
             return waiting.result()

@@ -397,7 +397,7 @@ def test_an_interrupt_cancels_the_scoring_that_a_running_loop_waits_for():
 
     async def endless(task, group):
         main_thread = threading.main_thread().ident
-        while sys._current_frames()[main_thread].f_code.co_name != "wait":  # for the result
+        while sys._current_frames()[main_thread].f_code.co_name != "run":  # for the result
             await asyncio.sleep(0.001)
         signal.pthread_kill(main_thread, signal.SIGINT)
         try:

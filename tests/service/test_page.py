@@ -418,7 +418,8 @@ def test_a_drawing_is_large_enough_to_read_at_any_width(visit: Callable[..., Vis
     page.get_by_role("img", name="The workflow").wait_for(timeout=600_000)
     assert page.evaluate(SMALLEST_LETTERS) > 9
     assert not tab.is_too_wide()
-    page.get_by_role("button", name="Show all").click()
+    if (everything := page.get_by_role("button", name="Show all")).is_enabled():  # a wide window shows it already
+        everything.click()
     picture = page.get_by_role("group", name=re.compile("Picture of"))
     assert picture.evaluate("(box) => box.scrollWidth <= box.clientWidth")
 
