@@ -120,6 +120,8 @@ def test_columns_by_any_name_and_gaps(tmp_path: Path) -> None:
             r"'score' has no scores that are numbers: all 2 are NaN or infinite",
         ),
         ("a.csv", "", [], "it is empty"),
+        ("a.csv", "," * 15_000_000, [], "it has 15,000,001 columns; the limit is 100,000"),
+        ("a.csv", "step,score\n" + "," * 5_000_000, [], "line 2 has 5,000,000 characters; the limit is 4,000,000"),
         ("monitor.csv", '#{"t_start": 1}\nr,t\n1,2\n', [], r"no column 'l'; there are r, t"),
         ("monitor.csv", "#{oops\nr,l,t\n", [], "line 1 is not the JSON"),
         ("monitor.csv", '#{"t_start": 1}\nr,l,t\n', [], "'r' has no scores"),

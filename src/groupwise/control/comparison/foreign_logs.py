@@ -25,6 +25,7 @@ from groupwise.readers import Clock, data_limits, decoded, load_json, read_bytes
 from groupwise.reporting.comparison import Course
 
 MOST_FILES = 2000
+MOST_COLUMNS, LONGEST_LINE = 100_000, 4_000_000  # of a table
 SINGLE, STRETCHES = 200, 100
 # What columns are called, the surest first: evaluations before training episodes.
 LAST_STEP = 2**53  # beyond it, float64 skips whole numbers
@@ -261,13 +262,23 @@ def _read_table(path: Path, content: bytes, columns: Mapping[str, str]) -> list[
 
 def _rows(text: str) -> tuple[list[str], Iterator[list[str]]]:
     """The names of the columns, and the rows that have as many cells."""
-    first = text.partition("\n")[0]
+    end = text.find("\n")
     # The delimiter is whichever candidate occurs most often in the header.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
+    often = {mark: text.count(mark, 0, end if end >= 0 else len(text)) for mark in ",;\t"}
+    if (columns := max(often.values()) + 1) > MOST_COLUMNS:
+        raise ConfigError(f"it has {columns:,} columns; the limit is {MOST_COLUMNS:,}")
+    reader = csv.reader(_lines(text), delimiter=max(often, key=often.__getitem__))
     header = [name.strip() for name in _next(reader) or []]
     if not any(header):
         raise ConfigError("it is empty", hint="A table has a line with the names of its columns.")
     return header, _checked(reader, len(header))
+
+
+def _lines(text: str) -> Iterator[str]:
+    for number, line in enumerate(io.StringIO(text, newline=""), 1):
+        if len(line) > LONGEST_LINE:
+            raise ConfigError(f"line {number} has {len(line):,} characters; the limit is {LONGEST_LINE:,}")
+        yield line
 
 
 def _checked(reader: Iterator[list[str]], width: int) -> Iterator[list[str]]:
