@@ -210,7 +210,7 @@ def test_without_a_replacement_a_run_shrinks_or_stops_as_it_was_told(
 ) -> None:
     workers = RolloutWorkers(Gone(ENTRY, (), 2, 1), when_lost=when_lost, patience=0.05)
     try:
-        requests = [("die once", str(tmp_path / "once")), *[("wait", 0.02)] * 12]
+        requests = [("die once", str(tmp_path / "once")), *[("wait", 0.1)] * 12]
         if ends:
             with pytest.raises(ResourceError, match="1 of 2 workers are lost and did not come back within 0.05 s"):
                 workers.ask_all(requests)
