@@ -18,7 +18,7 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import StorageError
 from groupwise.files import lock_file
 from groupwise.service.job_slots import JobProcess
-from groupwise.service.jobs import Job, Jobs, OverQuota
+from groupwise.service.jobs import Job, Jobs, OverQuota, RunTaken
 from groupwise.service.keys import OPERATOR, Who
 from groupwise.service.ownership import Ownership
 from groupwise.service.settings import Quotas, ServiceSettings
@@ -257,7 +257,13 @@ def test_a_job_begins_with_its_settings_and_goes_on_with_its_run(world: World) -
     path = world.run("interrupted")
     info = world.supervisor._info(job)
     assert info is not None
-    assert world.supervisor._words(job, info) == ["resume", str(path.resolve()), "--json", "--quiet"]
+    begun = replace(job, starts=1)
+    assert world.supervisor._words(begun, info) == ["resume", str(path.resolve()), "--json", "--quiet"]
+    with pytest.raises(RunTaken, match="made elsewhere while the job waited"):
+        world.supervisor._words(job, info)
+    # The service died after it had started the process, before it could note that.
+    (path / "env.json").write_text(json.dumps({"command": ["train", f"{job.id}.json"]}))
+    assert world.supervisor._words(job, info)[0] == "resume"
 
 
 def test_what_cannot_begin_fails_the_job_unless_the_disk_is_to_blame(

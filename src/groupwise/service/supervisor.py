@@ -239,7 +239,7 @@ class Supervisor:
     def _words(self, job: Job, info: RunInfo | None) -> list[str]:
         """The command line that starts the run or resumes it."""
         path = self._path(job).resolve()
-        if info is not None and not job.has_begun:
+        if info is not None and not job.has_begun and not _began(info.path, job.id):
             message = f"a run named {job.run!r} was made elsewhere while the job waited"
             raise RunTaken(message, hint="Start it again under another name.", field="name")
         if info is not None:
@@ -293,3 +293,11 @@ def _error_of(path: Path) -> dict[str, str] | None:
         if event.type == "error":
             return error_facts(event.data["error"])
     return None
+
+
+def _began(path: Path, job_id: str) -> bool:
+    """Whether a process of the job made the run, although the service died before it could note that."""
+    try:
+        return job_id in (path / "env.json").read_text(encoding="utf8", errors="replace")
+    except OSError:
+        return False
