@@ -112,6 +112,7 @@ def test_a_link_among_the_runs_is_nobodys_run(serve: Callable[..., Any], tmp_pat
     reach = service.parts.ownership.reach(job.asked_by, "train")
     folder = service.settings.runs_dir / "anns"
     assert reach.run("anns") is None  # not started yet
+    service.parts.jobs.started(job, 0)
     folder.mkdir(parents=True)
     assert reach.run("anns") == folder
     assert service.parts.ownership.reach("another", "train").run("anns") is None

@@ -51,7 +51,8 @@ def language_run(parts: ServiceState, name: str, who: Who | None, *steps: int, p
         (path / "checkpoints" / str(step)).mkdir(parents=True)
         (path / "checkpoints" / str(step) / "COMPLETE").touch()
     if who is not None:
-        parts.jobs.add(name, product, {}, who)
+        job, _ = parts.jobs.add(name, product, {}, who)
+        parts.jobs.started(job, 0)
     return path
 
 
