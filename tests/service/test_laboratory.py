@@ -541,7 +541,7 @@ def test_colours_are_the_groups_tasks_returns_and_lengths(formation: View, runs:
 def test_a_run_s_own_pages_lead_to_its_step_in_the_laboratory(visit: Callable[..., Visit]) -> None:
     tab = visit()
     page = tab.open("/runs/lab")
-    page.get_by_role("link", name="this run in the laboratory").first.click()
+    page.get_by_role("link", name="of this run").first.click()
     page.get_by_role("heading", name="Training dynamics").wait_for()
     assert "run=lab&step=4" in page.url
     page.goto(f"{tab.url}/runs/lab/groups/2")
